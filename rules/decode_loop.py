@@ -53,19 +53,20 @@ same: `rounding` (the same mathematics, summed in another order), `behaviour` wh
 draws its numbers in another order. The modules and parameters stay the very same; a Cell's become one call of the
 function that `nn.LSTM`, `nn.GRU` and `nn.RNN` call. Results that may be written to in place are copied out of shared
 memory. Losses are taken step by step with `torch.vmap`, so that each step keeps what it ignores or averages over; so is
-what no other rule computes for all steps. A list that holds one tensor a step is stacked first, which fails where they
-differ in shape, and a loss takes what it is given for steps of a tensor, which fails where it is a list (both
-`behaviour`). It assumes that the sequence has at least one step and is as long as the loop goes, that inputs of an RNN
-with `batch_first` have a batch axis, and that no other file registers hooks, builds a module's parts otherwise in a
-subclass, or calls it under autocast on a CPU, where Cells and the RNN compute in other types. Where a proof fails, the
-message names the line and the reason. Where a profile has seen the missing rank or class, there is a candidate with a
-guard (`perflint docs profiling`).
+arithmetic on steps of which it isn't known how many axes they have. A list that holds one tensor a step is stacked
+first, which fails where they differ in shape, and a loss takes what it is given for steps of a tensor, which fails
+where it is a list (both `behaviour`). It assumes that the sequence has at least one step and is as long as the loop
+goes, that inputs of an RNN with `batch_first` have a batch axis, and that no other file registers hooks, builds a
+module's parts otherwise in a subclass, or calls it under autocast on a CPU, where Cells and the RNN compute in other
+types. Where a proof fails, the message names the line and the reason. Where a profile has seen the missing rank or
+class, there is a candidate with a guard (`perflint docs profiling`).
 
-A test whose answer is the same in every step is asked before the loop, even if no step is taken, and the loop is
-rewritten for the answer that allows it. A test that is drawn anew in each step (`random.random() < ratio`) stays: only
-you may decide to draw it once for a whole sequence. For a graph, what the steps draw on the host is drawn in front of
-the loop, in the same order, where no step may end it; each step then picks by that from the given step and its own
-output, which must have one shape.
+Where all that a step does hangs on whether it is the first, that one is taken in front of the others. A test whose
+answer is the same in every step is asked before the loop, even if no step is taken, and the loop is rewritten for the
+answer that allows it. A test that is drawn anew in each step (`random.random() < ratio`) stays: only you may decide to
+draw it once for a whole sequence. For a graph, what the steps draw on the host is drawn in front of the loop, in the
+same order, where no step may end it; each step then picks by that from the given step and its own output, which must
+have one shape.
 
 *mixed* loops and recurrences are tried at once first; where both ways are open, `perflint verify` races them. They and
 the other kinds, and *vectorizable* loops of which something can't be proved, are captured as CUDA graphs by

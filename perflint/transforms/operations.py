@@ -124,7 +124,7 @@ def is_new(node: ast.AST) -> bool:
     return note_of(node).is_new or not hasattr(node, "lineno")
 
 
-def derived(old: ast.expr, parts: Mapping[ast.expr, ast.expr]) -> ast.expr:
+def derived(old: Node, parts: Mapping[ast.expr, ast.expr]) -> Node:
     def copied(node: Any) -> Any:
         if isinstance(node, list):
             items = [copied(each) for each in node]
@@ -139,7 +139,7 @@ def derived(old: ast.expr, parts: Mapping[ast.expr, ast.expr]) -> ast.expr:
         made = new(type(node)(**fields))
         return ast.copy_location(made, node) if isinstance(node, ast.expr) else made
 
-    return cast(ast.expr, copied(old))
+    return cast(Node, copied(old))
 
 
 def in_rows(node: Node, *rows: int) -> Node:

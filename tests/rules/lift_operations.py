@@ -98,14 +98,16 @@ def with_other(writer: Writer) -> None:
 
 
 def product(writer: Writer) -> None:
-    """A product with a matrix that is the same in every step."""
+    """A product with a matrix, or a batch of them, that is the same in every step."""
     if not (found := writer.floats(1)):
         return
     value = writer.choose(found)
     size, out = value.shape[-1], writer.choose([2, 3])
-    name = writer.argument("w", (size, out))
-    form = writer.choose(["{} @ {}", "torch.matmul({}, {})", "{}.matmul({})"])
-    writer.keep(Value(form.format(value.text, name), (*value.shape[:-1], out)))
+    batches = writer.choose([(), value.shape[:-2]])
+    name = writer.argument("w", (*batches, size, out))
+    forms = ["{} @ {}", "torch.matmul({}, {})", "{}.matmul({})"]
+    forms += ["torch.bmm({}, {})", "{}.bmm({})"] if len(value.shape) == 3 and batches else []
+    writer.keep(Value(writer.choose(forms).format(value.text, name), (*value.shape[:-1], out)))
 
 
 def cat(writer: Writer) -> None:
@@ -139,6 +141,11 @@ def axes(writer: Writer) -> None:
         options.append((f"[{front}-1:]", (*shape[:axis], 1, *shape[axis + 1 :])))
         if size == 1:
             options.append((f".squeeze({writer.choose([axis, axis - rank])})", others))
+    if rank > 1:
+        one, other = sorted(writer.choose([(one, two) for one in range(rank) for two in range(rank) if one != two]))
+        swapped = [*shape]
+        swapped[one], swapped[other] = shape[other], shape[one]
+        options += [(f".transpose({one}, {other})", tuple(swapped)), (f".transpose({other}, {one})", tuple(swapped))]
     if rank:
         first, rest = shape[0], math.prod(shape[1:])
         options += [(f".reshape({first}, -1)", (first, rest)), (".reshape(-1)", (math.prod(shape),))]

@@ -88,9 +88,11 @@ class Body(Expressions):
         for name, slots in self.slots.items():
             bound = [flow.ends[name]] if name in self.carried and name in flow.ends else []
             flow.ends[name] = merged([*(trace for _, trace, _ in slots), *bound])
-        for each in flow.collected:
-            if each.how in ("append", "cat") and each.name in flow.reads and each.name not in flow.ends:
-                flow.ends[each.name] = each.trace
+        grown = [each for each in flow.collected if each.how in ("append", "cat", "sum")]
+        for name in {each.name for each in grown} & flow.reads.keys() - flow.ends.keys():
+            own = [each for each in grown if each.name == name]
+            kept = [from_before(name) for each in own if each.how == "sum"]
+            flow.ends[name] = merged([*(each.trace for each in own), *kept])
         for name, places in self.places.items():
             is_whole = WHOLE in places or all(each.is_fixed for each in places)
             if not is_whole and name not in {*self.slots, *self.rows}:
@@ -191,10 +193,10 @@ class Body(Expressions):
         return trace.part(next((step for step in value.steps if isinstance(step, int)), None))
 
     def _grown(self, value: Definition) -> tuple[str, list[ast.expr]] | None:
-        """Is it `x = x + y` or `x = torch.cat([x, y])`: how it grows, and by what?"""
+        """Is it `x = x + y + z` or `x = torch.cat([x, y])`: how it grows, and by what?"""
         source, path = value.source, value.name
         if isinstance(source, ast.BinOp) and isinstance(source.op, ast.Add | ast.Sub):
-            parts, how = [source.left, source.right], ""
+            parts, how = _addends(source), ""
         elif isinstance(source, ast.Call) and self._joins(source) and source.args:
             first = source.args[0]
             parts, how = first.elts if isinstance(first, ast.Tuple | ast.List) else [], "cat"
@@ -273,6 +275,12 @@ class Body(Expressions):
         if isinstance(owner, ast.Subscript):
             return self._part(value, owner, trace)
         return State(merged((old.trace, trace)) if updates else trace, True)
+
+
+def _addends(node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        return [*_addends(node.left), node.right]
+    return [node]
 
 
 def _either(states: Sequence[State]) -> State:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from functools import partial
 
 from perflint import torch_ops
 from perflint.analysis.call_graph import CallGraph, is_abstract
 from perflint.analysis.facts import Program
-from perflint.analysis.ir.flow import lower, may_swallow
+from perflint.analysis.ir.flow import Flow, lower, may_swallow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.flow import CallSort, LoopFlow
 from perflint.analysis.values.values import CONTAINER_METHODS, Kind, Value
-from perflint.syntax.walk import Function, Loop, name_called, nodes_of_body, own_nodes, path_of, whole_of
+from perflint.syntax.walk import Function, Loop, name_called, nodes_of_body, own_nodes, path_of, reachable, whole_of
 
 _CHOICES = frozenset({"sample", "nlargest"})  # besides those of torch
 _NO_STATE = frozenset({Kind.NUMBER, Kind.MODULE, Kind.STRING})
@@ -199,6 +199,7 @@ def _changed_owner(call: ast.Call) -> Iterator[str]:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     if isinstance(call.func, ast.Attribute) and (name in LISTS or torch_ops.writes_in_place(name)):
         yield from filter(None, [whole_of(call.func.value)])
+    yield from filter(None, [whole_of(each.value) for each in call.keywords if each.arg == "out"])
 
 
 def _kept_inside(program: Program, node: ast.Call) -> set[str]:
@@ -238,10 +239,9 @@ def _is_cache(program: Program, value: Definition) -> bool:
 
 def is_carried_by_rnn(program: Program, flow: LoopFlow, name: str) -> bool:
     """Is `name` read as the state of an RNN or a Cell alone, and loop-carried as what that returns, unchanged?"""
-    end = flow.ends[name]
-    returned = {call for call, _ in end.definitions}
+    returned = dict(flow.ends[name].definitions)
     calls = [call for call in flow.calls if any(given == name for given, _ in call.direct)]
-    if not calls or not all(_takes_state(program, call.node, name) for call in calls):
+    if not calls or not all(_takes_state(program, call.node, name, returned.get(id(call.node))) for call in calls):
         return False
     if not any(id(call.node) in returned for call in calls):
         return False
@@ -263,7 +263,8 @@ def unseen_name(program: Program, flow: LoopFlow) -> str:
     return ""
 
 
-def _takes_state(program: Program, call: ast.Call, name: str) -> bool:
+def _takes_state(program: Program, call: ast.Call, name: str, part: int | None) -> bool:
+    """Is `name` no more than the state that goes into `call`, of whose result the loop carries `part` on?"""
     if rnn_kind(program, call.func):
         states = [*call.args[1:], *(keyword.value for keyword in call.keywords if keyword.arg in ("hx", "hidden"))]
         is_input = any(_mentions(argument, name) for argument in call.args[:1])
@@ -273,14 +274,32 @@ def _takes_state(program: Program, call: ast.Call, name: str) -> bool:
     taken = [(parameter, argument) for parameter, argument in given if _mentions(argument, name)]
     if callee is None or not taken or not all(_is_unchanged_state(argument) for _, argument in taken):
         return False
-    return all(_only_feeds_state(program, callee, parameter) for parameter, _ in taken)
+    return all(_only_feeds_state(program, callee, parameter, part) for parameter, _ in taken)
 
 
-def _only_feeds_state(program: Program, function: Function, parameter: str) -> bool:
-    """Does `function` hand its parameter to an RNN as the state, test it and return it, and nothing else?"""
+def _only_feeds_state(program: Program, function: Function, parameter: str, part: int | None) -> bool:
+    """Does `function` hand its parameter to RNNs as the state, test it, and return as `part` what it or they were?"""
     loads = [node for node in own_nodes(function) if isinstance(node, ast.Name) and node.id == parameter]
-    uses = [_use(program, node) for node in loads if isinstance(node.ctx, ast.Load)]
-    return "state" in uses and "" not in uses
+    uses = {node: _use(program, node) for node in loads if isinstance(node.ctx, ast.Load)}
+    fed = {each for node, use in uses.items() if use == "state" for each in program.ancestors(node)}
+    returned = [node.value for node in own_nodes(function) if isinstance(node, ast.Return)]
+    parts = (each.elts[part] if isinstance(each, ast.Tuple) and part is not None else each for each in returned)
+    return bool(fed) and "" not in uses.values() and all(_is_state_of(program, each, fed) for each in parts)
+
+
+def _is_state_of(program: Program, node: ast.expr | None, calls: Set[ast.AST]) -> bool:
+    """Is it a state that went into, or came out of, one of the calls of RNNs, unchanged?"""
+    made = reachable([node], partial(_made_of, program))
+    return all(isinstance(each, ast.Name | ast.Tuple | ast.List | ast.Subscript) or each in calls for each in made)
+
+
+def _made_of(program: Program, node: ast.expr | None) -> list[ast.expr | None]:
+    if isinstance(node, ast.Tuple | ast.List):
+        return [*node.elts]
+    if isinstance(node, ast.Subscript):
+        return [node.value]
+    values = program.get(Flow).graph(node).definitions(node) if isinstance(node, ast.Name) else ()
+    return [each.source for each in values if isinstance(each, Definition) and not isinstance(each.node, ast.arg)]
 
 
 def _use(program: Program, node: ast.expr) -> str:

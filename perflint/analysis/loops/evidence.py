@@ -14,7 +14,7 @@ from perflint.analysis.loops.flow import ARITHMETIC, CHOICE, MODEL, RNN, Call, H
 from perflint.analysis.loops.header import is_rest
 from perflint.analysis.values.shape_rules import sized
 from perflint.analysis.values.shapes import axis_of
-from perflint.analysis.values.values import Kind
+from perflint.analysis.values.values import Kind, element_of
 from perflint.syntax.walk import Loop, assigned_values, integer, name_called, own_nodes, path_of, receiver_of
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -163,8 +163,9 @@ class Evidence:
         return False
 
     def is_tensor(self, name: str) -> bool:
-        """Is the state a tensor, as far as its reads or the steps that it is computed from show?"""
-        kinds = {self.program.value(read).kind for read, _ in self._reads(name)}
+        """Is the state a tensor, or a list of them, as far as its reads or the steps that it is computed from show?"""
+        values = [self.program.value(read) for read, _ in self._reads(name)]
+        kinds = {(element_of(each) if each.kind is Kind.SEQUENCE else each).kind for each in values}
         end = self.flow.ends[name]
         shown = ARITHMETIC in end.ops and end.slices & self.flow.proven
         return Kind.TENSOR in kinds or (bool(shown) and kinds <= {Kind.UNKNOWN, Kind.NUMBER})
@@ -266,6 +267,17 @@ class Evidence:
         return any(each.axis == 1 for each in self.flow.slices)
 
     # -- what speaks against
+
+    @cached_property
+    def keeper(self) -> str:
+        """What is called and keeps a state, which the function around sets as it needs it: `self.decoder.h = zeros`."""
+        function = self.program.function_of(self.loop)
+        calls = self.program.calls_in(function) if function is not None else ()
+        near = [each for each in (function, *map(self.program.callee, calls)) if each is not None]
+        stores = [part for each in near for part in own_nodes(each) if isinstance(part, ast.Attribute)]
+        held = {path_of(each) for each in stores if isinstance(each.ctx, ast.Store)}
+        called = sorted(filter(None, (path_of(each.node.func) for each in self.models)))
+        return next((each for each in called if any(path.startswith(f"{each}.") for path in held)), "")
 
     @cached_property
     def resizes(self) -> bool:

@@ -6,6 +6,7 @@ import ast
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from dataclasses import replace
+from functools import cached_property
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
@@ -27,7 +28,7 @@ from perflint.analysis.loops.flow import (
     is_forced,
     merged,
 )
-from perflint.analysis.loops.header import WHOLE, Place, is_next, picks_one, place
+from perflint.analysis.loops.header import RANGES, WHOLE, Place, is_next, picks_one, place
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import (
     COMPREHENSIONS,
@@ -66,6 +67,13 @@ class Expressions(ABC):
         self.before = before
         self.open: set[Value | ast.expr] = set()
         self._note_writes()
+
+    @cached_property
+    def counters(self) -> set[str]:
+        """The induction variables of the loop, and of those around it and in it."""
+        others = (*self.program.ancestors(self.loop), *nodes_of_body(self.loop))
+        ranges = (each for each in others if isinstance(each, ast.For) and name_called(each.iter) in RANGES)
+        return self.header.indices | {path_of(each.target) for each in ranges}
 
     def _note_writes(self) -> None:
         inside = dict.fromkeys(nodes_of_body(self.loop))
@@ -383,4 +391,4 @@ class Expressions(ABC):
     def tests_the_index(self, test: ast.expr) -> bool:
         parts = list(ast.walk(test))
         computes = any(isinstance(part, ast.Call) and not is_metadata(part) for part in parts)
-        return not computes and any(isinstance(part, ast.Name) and part.id in self.header.indices for part in parts)
+        return not computes and any(isinstance(part, ast.Name) and part.id in self.counters for part in parts)

@@ -176,6 +176,8 @@ def _independent(loop: Evidence) -> Verdict | None:
         return None
     if all(each.offset is None for each in flow.slices) or not (loop.is_prepended or loop.counts_time):
         return None
+    if loop.keeper:
+        return RECURRENCE, f"`{loop.keeper}` keeps a state from step to step"
     used = {each.base for each in flow.slices}
     return VECTORIZABLE, f"each step reads its own part of {_quoted(used)}, and nothing is carried"
 

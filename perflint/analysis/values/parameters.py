@@ -23,7 +23,6 @@ from perflint.analysis.values.values import (
     literal,
     mapping,
     sequence_of,
-    tensor,
 )
 from perflint.syntax.scopes import is_static
 from perflint.syntax.walk import path_of, text_of
@@ -33,7 +32,8 @@ STEP_METHODS = frozenset(
 )
 _ANNOTATIONS = {"int": NUMBER, "float": NUMBER, "bool": NUMBER, "str": STRING}
 _CLASSES = {
-    **dict.fromkeys(("Tensor", "FloatTensor", "LongTensor", "BoolTensor"), TENSOR),
+    **dict.fromkeys(("Tensor", "FloatTensor", "BoolTensor"), TENSOR),
+    "LongTensor": TENSOR._replace(dtype="int"),
     "DataLoader": LIKELY_LOADER,
     "Module": Value(Kind.MODULE, sure=False),
     "Optimizer": Value(Kind.OPTIMIZER),
@@ -93,7 +93,7 @@ def _expected(evaluator: Evaluator, info: FunctionInfo, parameter: ast.arg, defa
     method_of_module = info.owner is not None and (info.owner.is_a("module") or info.owner.is_a("differentiable"))
     annotated = _annotated(parameter.annotation)
     if annotated.kind is Kind.TENSOR:
-        return tensor(evaluator.module_place if method_of_module else Place.UNKNOWN)
+        return annotated._replace(place=evaluator.module_place if method_of_module else Place.UNKNOWN)
     if annotated.kind is not Kind.UNKNOWN:
         return annotated
     if info.owner is not None and info.owner.is_a("dataset"):

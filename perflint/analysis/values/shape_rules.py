@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -294,7 +295,42 @@ def tested_rank(program: Program, node: ast.expr, uses: Sequence[ast.expr]) -> i
                 if asked is not None and asked[0] in uses:
                     return asked[1]
         child = around
+    for use in uses:
+        statement = program.statement_of(use)
+        if isinstance(statement, ast.Assert) and _runs_with(program, statement, node):
+            asked = next(
+                (each for each in map(ranked, operands(statement.test, ast.And)) if each and each[0] is use), None
+            )
+            if asked is not None:
+                return asked[1]
     return None
+
+
+def as_many_axes(program: Program, use: ast.expr, node: ast.expr) -> ast.expr | None:
+    """What has the rank of `use`, or code that runs whenever `node` is read would fail; None where none shows.
+
+    It is another side of `assert x.shape == y.shape`, or the index by which `torch.gather` picks.
+    """
+    given = given_to_torch(program, use, node)
+    if given is not None:
+        return given.bound("dim", "index").get("index") if given.name == "gather" else None
+    statement, sizes = program.statement_of(use), next(program.ancestors(use))
+    for test in operands(statement.test, ast.And) if isinstance(statement, ast.Assert) else ():
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
+            sides = [sized(test.left), sized(test.comparators[0])]
+            if use in sides and sizes in (test.left, test.comparators[0]) and _runs_with(program, statement, node):
+                return sides[1 - sides.index(use)]
+    return None
+
+
+def given_to_torch(program: Program, use: ast.expr, node: ast.expr) -> TorchCall | None:
+    """The call of a function of torch to which `use` is given as a tensor whenever `node` is read."""
+    around = list(itertools.takewhile(lambda each: not isinstance(each, ast.stmt), program.ancestors(use)))
+    call = around[0] if around else None
+    found = operation(program, call) if isinstance(call, ast.Call) and use in call.args else None
+    is_sure = all(isinstance(each, ast.Call | ast.BinOp | ast.Attribute | ast.Subscript) for each in around)
+    is_given = found is not None and found.tensor is use and is_sure
+    return found if is_given and _runs_with(program, program.statement_of(use), node) else None
 
 
 def _reshapes_in_place(program: Program) -> bool:

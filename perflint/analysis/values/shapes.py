@@ -11,7 +11,7 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Value, sources_of
 from perflint.analysis.values.operations import given, returned
 from perflint.analysis.values.shape import NOTHING, Shape, axes_for, either, known, product
-from perflint.analysis.values.shape_rules import ShapeRules, sized, tested_rank, unpacked_rank
+from perflint.analysis.values.shape_rules import ShapeRules, as_many_axes, sized, tested_rank, unpacked_rank
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import TRIES, elements_of, integer, nodes_below, path_of, receiver_of
 
@@ -27,6 +27,7 @@ class Shapes(ShapeRules):
         self._flow = program.get(Flow)
         self._known: dict[ast.AST, Shape] = {}
         self._depth = 0
+        self._asked = set[ast.expr]()  # what else has the rank of a tensor, while it is looked into
 
     def shape(self, node: ast.expr) -> Shape:
         """What is known of the shape of a tensor."""
@@ -78,7 +79,20 @@ class Shapes(ShapeRules):
         """The rank by what unpacks the sizes of this very value, or by a test that it has passed."""
         uses = self._uses(node) if isinstance(node, ast.Name) else ()
         rank = unpacked_rank(self.program, node, uses)
-        return rank if rank is not None else tested_rank(self.program, node, uses)
+        rank = rank if rank is not None else tested_rank(self.program, node, uses)
+        return rank if rank is not None else self._rank_beside(node, uses)
+
+    def _rank_beside(self, node: ast.expr, uses: Sequence[ast.expr]) -> int | None:
+        for use in uses:
+            other = as_many_axes(self.program, use, node)
+            if other is None or other in self._asked:
+                continue
+            self._asked.add(other)
+            rank = self.shape(other).rank
+            self._asked.remove(other)
+            if rank is not None:
+                return rank
+        return None
 
     def _symbol(self, node: ast.expr) -> str:
         """Equal for expressions of the same value, as far as that is plain."""

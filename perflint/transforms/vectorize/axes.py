@@ -1,6 +1,6 @@
 """The batching rules of operations: elementwise, products, other shapes.
 
-What none of them batches is batched by torch.vmap of the expression, on the steps that it reads.
+Arithmetic that none of them batches is batched by torch.vmap of the expression, on the steps that it reads.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
+from perflint import torch_ops
 from perflint.analysis.memory.dispatch import is_scripted
 from perflint.analysis.program import Kind, Place
 from perflint.analysis.values.operations import TorchCall
-from perflint.syntax.walk import elements_of, integer
+from perflint.analysis.values.shape import axes_for
+from perflint.syntax.walk import integer, is_false
 from perflint.transforms.host_code import item_of
-from perflint.transforms.operations import FIT, derived, expression, in_rows, new
+from perflint.transforms.operations import FIT, derived, expression, in_rows, new, number, reference
 from perflint.transforms.rewrite import Blocked, shown
-from perflint.transforms.vectorize.modules import called_operation, check_invariant, module_of
+from perflint.transforms.vectorize.modules import check_invariant
 from perflint.transforms.vectorize.scope import Scope
 from perflint.transforms.vectorize.values import MANY, Batched, Invariant, written
 
@@ -32,12 +34,71 @@ def no_rule(operation: TorchCall) -> Blocked:
 def with_axis(operation: TorchCall, value: Batched) -> Batched:
     """One step with one more axis of size 1, for time, or without it."""
     axis = integer(operation.dim)
-    if len(operation.arguments) + len(operation.call.keywords) == 1 and axis is not None:
-        if operation.name == "unsqueeze" and not value.kept and axis in (0, 1) and value.least >= axis:
-            return value.unsqueezed(axis)
-        if operation.name == "squeeze" and value.kept and axis == value.axis:
-            return value.squeezed()
+    if operation.name == "unsqueeze" and not value.kept and axis in (0, 1) and value.least >= axis:
+        return value.unsqueezed(axis)
+    if operation.name == "squeeze" and value.kept and axis == value.axis:
+        return value.squeezed()
+    if operation.name == "unsqueeze" and not value.kept and axis is not None and axis >= -1:
+        value = value if axis < 0 else value.at(0).narrowed(axis)
+        code = expression("{x}.unsqueeze({axis})", x=value.code, axis=axis + (axis > 0))
+        return value.with_axes(1, code)
     raise no_rule(operation)
+
+
+def along(scope: Scope, operation: TorchCall, value: Batched) -> Batched:
+    """What works along one axis of each step, such as a softmax or a sum."""
+    if not operation.arguments and not operation.call.keywords:
+        return _total(operation, value)
+    axis, keepdim = integer(operation.dim), operation.keepdim
+    is_plain = keepdim is None or isinstance(keepdim, ast.Constant)
+    if operation.dim is None or operation.tensor is None or axis is None or not value.least or not is_plain:
+        raise no_rule(operation)  # of a step without axes, the last one and the first one are that step
+    value, at = axis_among(value.narrowed(axes_for(axis)), axis)
+    code = scope.code(operation.call, {operation.tensor: value.code, operation.dim: number(at)})
+    if "same_shape" in operation.traits or (keepdim is not None and not is_false(keepdim)):
+        return value.computed(code, dense=value.dense)
+    left = replace(value, axis=value.axis - 1) if 0 <= at < value.axis else value
+    return left.with_axes(-1, code).computed(code)
+
+
+def _total(operation: TorchCall, value: Batched) -> Batched:
+    """What reduces each step to one number."""
+    if not operation.does.does("reduction") or torch_ops.of_method(operation.name) is None or not value.least:
+        raise no_rule(operation)
+    value = value.in_front()
+    template = ("{x}" if value.rank == 1 else "{x}.flatten(1)") + f".{operation.name}(dim=1)"
+    return Batched(expression(template, x=value.code), 0, 0, 0, own=True)
+
+
+def axis_among(value: Batched, axis: int) -> tuple[Batched, int]:
+    """`value`, with time in front if it must be, and which of its axes is that one of a step."""
+    if (value.kept and axis == value.axis) or (axis < 0 and value.axes_after < -axis):
+        value = value.in_front()
+    return value, axis if axis < 0 or value.kept or axis < value.axis else axis + 1
+
+
+def joined(scope: Scope, operation: TorchCall) -> Batched:
+    """`torch.cat` of steps, and of what is the same in each of them."""
+    axis, parts = integer(operation.dim), operation.tensor
+    if operation.dim is None or axis is None or not isinstance(parts, ast.Tuple | ast.List):
+        raise no_rule(operation)
+    values = {each: scope.tensor(each) for each in parts.elts}
+    steps = [each for each in values.values() if isinstance(each, Batched)]
+    is_apart = len(steps) < len(values) or len({(each.axis, each.kept) for each in steps}) > 1
+    least = max(axes_for(axis), *(each.least for each in steps))  # which all of them have, or joining would fail
+    codes: dict[ast.expr, ast.expr] = {}
+    for part, value in values.items():
+        if isinstance(value, Batched):
+            step, at = axis_among((value.in_front() if is_apart else value).narrowed(least), axis)
+            codes[part] = step.code
+    if len(steps) < len(values):
+        first = next(iter(codes))
+        codes[first] = reference(scope.bound(codes[first]))
+        for part, value in values.items():
+            if isinstance(value, Invariant):
+                codes[part] = expression("{y}.expand({x}.size(0), *{y}.shape)", x=codes[first], y=value.code)
+    code = scope.code(operation.call, {**codes, operation.dim: number(at)})
+    return step.with_axes(0, code).computed(code, dense=step.most < 3, fresh=True)  # with more, channels may be last
 
 
 def reshaped(scope: Scope, operation: TorchCall, value: Batched) -> Batched:
@@ -127,20 +188,41 @@ def _broadcast(values: Operands, node: ast.expr) -> Operands:
     return fitted
 
 
+def of_rank(value: Batched | Invariant, rank: int) -> Batched | Invariant:
+    """`value` with the rank that the step would fail without."""
+    return value.narrowed(rank, rank) if isinstance(value, Batched) else replace(value, rank=rank)
+
+
 def product(values: Operands, node: ast.expr) -> Batched:
+    """A product of matrices, of which those of all steps are a batch; where a step is one row, they are the rows."""
     left, right = values
-    if not isinstance(left, Batched) or not isinstance(right, Invariant) or right.rank != 2:
-        raise Blocked("only a product with a matrix that is the same in each step has a rule", node)
+    if not isinstance(left, Batched) or right.rank is None or right.rank < 2:
+        raise Blocked("only a product of a step with a known matrix has a rule", node)
+    if isinstance(right, Invariant) and left.kept and left.rank == left.axis + 2 and right.rank <= left.least:
+        return left.computed(expression("{x} @ {y}", x=left.code, y=right.code), fresh=True)
     value = left.in_front().narrowed(1)
-    return value.computed(expression("{x} @ {y}", x=value.code, y=right.code), fresh=True)
+    if right.rank > (2 if isinstance(right, Invariant) else 0) and right.rank > value.least:
+        raise Blocked("it is not known how many axes the operands have", node)
+    other = right.in_front() if isinstance(right, Batched) else right
+    if isinstance(other, Batched) and other.rank != value.rank:
+        raise Blocked("it is not known how many axes the operands have", node)
+    return value.computed(expression("{x} @ {y}", x=value.code, y=other.code), fresh=True)
 
 
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.MatMult)
-_MAPPED = frozenset({"pointwise", "reduction", "matmul", "same_shape", "view", "cast", "indexing"})
-_NOT_MAPPED = frozenset({"random", "factory", "pairing", "counting"})
-_SHARING = frozenset({"view", "keeping", "cast", "move"})  # whose result may be what they are given
+def exchanged(scope: Scope, operation: TorchCall, value: Batched) -> Batched:
+    """`x.transpose(0, 1)` of each step."""
+    axes = [axis for each in operation.arguments if (axis := integer(each)) is not None and axis >= 0]
+    if operation.tensor is None or len(axes) != 2 or len(operation.arguments) != 2:
+        raise no_rule(operation)
+    value = (value if value.kept else value.at(0)).narrowed(max(axes) + 1)
+    parts = {part: number(axis + (not value.kept)) for part, axis in zip(operation.arguments, axes, strict=True)}
+    code = scope.code(operation.call, {operation.tensor: value.code, **parts})
+    swapped = dict(zip(axes, reversed(axes), strict=True)) if value.kept else {}
+    return replace(value.with_axes(0, code), axis=swapped.get(value.axis, value.axis))
+
+
+_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 _LONG = 36
-_MOST_READ = 60  # characters of a function in a line, beyond which its author would rather keep the loop
 
 
 def mapped(scope: Scope, node: ast.expr) -> Batched | None:
@@ -160,12 +242,10 @@ def mapped(scope: Scope, node: ast.expr) -> Batched | None:
     arguments = new(ast.arguments([], [new(ast.arg(each)) for each in names], None, [], [], None, []))
     function = new(ast.Lambda(arguments, derived(node, dict(_read_there(scope, node)))))
     given = [each.in_front().code for each in steps]
-    if len(ast.unparse(function)) > _MOST_READ:
-        scope.draft.changes.add("by torch.vmap of a function that reads no better than the loop")
     call = expression("{torch}.vmap({f})({*steps})", torch=scope.facts.torch, f=function, steps=given)
     is_long = sum(len(ast.unparse(each)) for each in given) > _LONG
     code = in_rows(call, len(steps) if is_long else FIT)
-    is_plain = not any(isinstance(each, ast.Call | ast.Subscript) for each in ast.walk(node))
+    is_plain = not any(isinstance(each, ast.Call) for each in ast.walk(node))
     is_dense = is_plain and all((each.dense and not each.axis) or not each.most for each in steps)
     is_fresh = isinstance(node, ast.BinOp) and isinstance(node.op, NEED_NO_RESULT)
     return Batched(code, 0, 0, dense=is_dense, own=True, fresh=is_fresh)
@@ -209,11 +289,8 @@ def _computes(scope: Scope, node: ast.expr, *, is_part: bool = False) -> bool:
     if isinstance(node, ast.BinOp):
         is_known = isinstance(node.op, _OPERATORS)
         return is_known and all(_is_operand(scope, each, node) for each in (node.left, node.right))
-    if isinstance(node, ast.Subscript):
-        is_basic = all(isinstance(each, ast.Slice) or integer(each) is not None for each in elements_of(node.slice))
-        is_invariant = not scope.varies(node.slice)
-        return is_part and is_basic and is_invariant and _computes(scope, node.value, is_part=True)
-    return isinstance(node, ast.Call) and _is_known(scope, node, is_part=is_part)
+    copied = _copied(scope, node)
+    return copied is not None and _computes(scope, copied, is_part=True)
 
 
 def _is_operand(scope: Scope, node: ast.expr, around: ast.BinOp) -> bool:
@@ -222,24 +299,3 @@ def _is_operand(scope: Scope, node: ast.expr, around: ast.BinOp) -> bool:
         return _computes(scope, node, is_part=True)
     other = scope.program.value(around.right if around.left is node else around.left)
     return other.kind is Kind.TENSOR and other.sure and _computes(scope, tensor, is_part=True)
-
-
-def _is_known(scope: Scope, node: ast.Call, *, is_part: bool) -> bool:
-    given = [*node.args, *(each.value for each in node.keywords)]
-    if (module := module_of(scope.program, node.func)) is not None:
-        is_pure = not scope.varies(node.func) and module.is_function(scope.program)
-        return is_pure and all(_computes(scope, each, is_part=True) for each in given)
-    if (copied := _copied(scope, node)) is not None:
-        return _computes(scope, copied, is_part=True)
-    found = called_operation(scope, node)
-    if found is None or found.tensor is None or scope.program.value(node).kind is not Kind.TENSOR:
-        return False
-    does = found.does
-    if does.result != "tensor" or does.in_place or does.syncs or does.traits.isdisjoint(_MAPPED):
-        return False
-    if does.traits & _NOT_MAPPED or (not is_part and (does.shares or does.traits & _SHARING)):
-        return False
-    if any(isinstance(each, ast.Constant) and isinstance(each.value, bool) for each in found.arguments):
-        return False  # it may ask for a change in place
-    parts = [found.tensor, *found.arguments, *(each.value for each in node.keywords)]
-    return all(_computes(scope, each, is_part=True) for each in parts)

@@ -211,7 +211,7 @@ def _subscript(scope: Scope, node: ast.Subscript) -> Value:
             raise Blocked("which of the values is meant is no constant", node)
         return base.items[index]
     if isinstance(base, Invariant):
-        if scope.program.value(node.value).kind is not Kind.TENSOR:
+        if scope.program.value(node.value).kind is not Kind.TENSOR and not scope.is_given_to_torch(node.value):
             raise Blocked(f"{shown(scope.program, node.value)} is not known to be a tensor", node)
         return sliced(scope, node)
     step = tensor(base, node)

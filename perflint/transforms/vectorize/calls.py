@@ -7,11 +7,18 @@ import ast
 from perflint import torch_ops
 from perflint.analysis.memory.dispatch import is_scripted
 from perflint.analysis.values.operations import TorchCall
+from perflint.analysis.values.shape import axes_for
 from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import integer
 from perflint.transforms.operations import FIT, call_like, expression, in_rows
 from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize.axes import (
+    along,
+    axis_among,
+    exchanged,
+    joined,
     no_rule,
+    of_rank,
     pointwise,
     product,
     reshaped,
@@ -31,6 +38,7 @@ from perflint.transforms.vectorize.values import MANY, Batched, Invariant, Value
 _EMBEDDING = frozenset({"num_embeddings", "embedding_dim", "padding_idx", "device", "dtype"})
 
 _OF_CLASSES = ("cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss")
+_ALONG = frozenset({"same_shape", "reduction"})  # of one axis, where they are told which
 _OLD_REDUCTION = frozenset({"reduce", "size_average"})
 
 
@@ -51,8 +59,11 @@ def lift_call(scope: Scope, node: ast.Call, module: Module | None) -> Value:
 def _of_torch(scope: Scope, operation: TorchCall) -> Value:
     node, does = operation.call, operation.does
     _check(scope, operation)
-    if does.name == "matmul" and len(operation.arguments) == 1 and not node.keywords:
-        return product([scope.tensor(each) for each in _operands(operation)], node)
+    if does.name in ("matmul", "bmm") and len(operation.arguments) == 1 and not node.keywords:
+        values = [scope.tensor(each) for each in _operands(operation)]
+        return product(values if does.name == "matmul" else [of_rank(each, 3) for each in values], node)
+    if does.name == "cat":
+        return joined(scope, operation)
     if does.does("random"):
         raise Blocked(f"`{does.name}` draws random numbers", node)
     return _pointwise(scope, operation) if does.does("pointwise") else _of_one(scope, operation)
@@ -72,12 +83,21 @@ def _check(scope: Scope, operation: TorchCall) -> None:
 
 def _of_one(scope: Scope, operation: TorchCall) -> Value:
     sets_shape, changes_axis = operation.name in ("view", "reshape"), operation.name in ("squeeze", "unsqueeze")
-    if operation.tensor is None or not (sets_shape or changes_axis):
+    is_exchange = operation.name == "transpose"
+    is_plain = not operation.arguments and not operation.call.keywords
+    is_cast = operation.does.does("cast") and is_plain and scope.program.value(operation.call).kind is Kind.TENSOR
+    is_along = not operation.traits.isdisjoint(_ALONG) and not operation.does.does("pairing")
+    if operation.tensor is None or not (sets_shape or changes_axis or is_along or is_exchange or is_cast):
         raise no_rule(operation)
     value = scope.tensor(operation.tensor)
     if sets_shape and isinstance(value, Batched):
         return reshaped(scope, operation, value)
-    return with_axis(operation, _alone(scope, operation, value))
+    value = _alone(scope, operation, value)
+    if is_cast:
+        return value.named(scope.code(operation.call, {operation.tensor: value.code}))
+    if is_exchange:
+        return exchanged(scope, operation, value)
+    return with_axis(operation, value) if changes_axis else along(scope, operation, value)
 
 
 def _operands(operation: TorchCall) -> list[ast.expr]:
@@ -85,7 +105,10 @@ def _operands(operation: TorchCall) -> list[ast.expr]:
 
 
 def _alone(scope: Scope, operation: TorchCall, value: Batched | Invariant) -> Batched:
+    others = [*operation.arguments, *(each.value for each in operation.call.keywords)]
     if not isinstance(value, Batched) or scope.varies(*operation.arguments):
+        raise no_rule(operation)
+    if any(scope.program.value(each).kind in (Kind.TENSOR, Kind.UNKNOWN) for each in others):
         raise no_rule(operation)
     check_invariant(scope, *operation.arguments)
     return value
@@ -124,7 +147,19 @@ def _of_module(scope: Scope, node: ast.Call, module: Module) -> Batched:
         code, is_dense = _with_input(scope, node, value), is_linear or (value.dense and not reads_axis)
         is_input = module.name == "Identity"  # which gives what it is given
         return value.named(code) if is_input else value.computed(code, dense=is_dense, fresh=is_linear)
-    raise Blocked(f"there is no rule for all steps of `nn.{module.name}` at once", node)
+    axis = integer(module.argument("dim", 0)) if module.name.endswith("Softmax") else None
+    if axis is None or not value.least or not scope.facts.torch or is_scripted(scope.program):
+        raise Blocked(f"there is no rule for all steps of `nn.{module.name}` at once", node)
+    return _softmax(scope, node, value.narrowed(axes_for(axis)), axis)
+
+
+def _softmax(scope: Scope, node: ast.Call, value: Batched, axis: int) -> Batched:
+    if axis < 0:
+        value, _ = axis_among(value, axis)
+        return value.computed(_with_input(scope, node, value), dense=value.dense)
+    value = value.in_front()
+    code = expression("{torch}.vmap({f})({x})", torch=scope.facts.torch, f=scope.code(node.func), x=value.code)
+    return value.computed(code, dense=value.dense)
 
 
 def _with_input(scope: Scope, node: ast.Call, value: Batched) -> ast.expr:

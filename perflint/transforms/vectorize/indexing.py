@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 from perflint import torch_ops
 from perflint.analysis.loops.header import split_axis, split_base, split_size
+from perflint.analysis.values.dtypes import is_wide_integer
+from perflint.analysis.values.operations import operation
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, elements_of, integer, name_called, path_of
@@ -88,6 +90,8 @@ def _is_basic_index(item: ast.expr) -> bool:
 def sliced(scope: Scope, node: ast.Subscript) -> Batched:
     """`x[:, t, 3]` as `x[:, first:stop, 3]`, without what says nothing."""
     whole, items = node.value, elements_of(node.slice)
+    if any(scope.varies(item) and not isinstance(item, ast.Slice) and counter(scope, item) is None for item in items):
+        return _picked(scope, node, items)
     found = ranges(scope, items)
     axis, steps = found[0] if len(found) == 1 else (0, None)
     others = items[:axis] + items[axis + 1 :]
@@ -105,6 +109,48 @@ def sliced(scope: Scope, node: ast.Subscript) -> Batched:
     step = Batched(indexed(code, parts), axis, len(items) - fewer, kept=steps.kept, of=of)
     rank = scope.rank(whole)
     return step if rank is None else step.narrowed(rank - fewer, rank - fewer)
+
+
+def _picked(scope: Scope, node: ast.Subscript, items: list[ast.expr]) -> Batched:
+    """`scores[t, rows, labels[t]]`, by tensors of numbers, with those of all steps side by side."""
+    values = [counter(scope, item) or scope.lift(item) for item in items]
+    ranks = [0 if isinstance(each, Induction) else getattr(each, "rank", None) for each in values]
+    least = max(rank or 0 for rank in ranks)
+    if None in ranks or not all(_picks_by_numbers(scope, item) for item in items):
+        raise Blocked(f"{shown(scope.program, node)} is not known to pick by numbers", node)
+    wide = [each for each in values if not isinstance(each, Invariant) or each.rank]
+    axis = wide[0].axis if len(wide) == 1 and isinstance(wide[0], Batched) else 0
+    parts = [_index_of_steps(scope, node, each, least, axis) for each in values]
+    whole = scope.rank(node.value)
+    most = MANY if whole is None else least + whole - len(items)
+    code = indexed(scope.code(node.value), parts)
+    return Batched(code, axis, least if whole is None else most, most, own=True, fresh=True)
+
+
+def _index_of_steps(scope: Scope, node: ast.Subscript, value: Value, rank: int, axis: int) -> ast.expr:
+    """An index of all steps along `axis`, of which one has `rank` axes or is broadcast to them."""
+    if isinstance(value, Induction):
+        if not scope.facts.torch:
+            raise Blocked("`torch` is not imported by that name", node)
+        template = "{torch}.arange({first}, {stop}, device={x}.device)" + ".unsqueeze(1)" * rank
+        first, stop, x = plus(value.first, value.offset), plus(value.stop, value.offset), scope.code(node.value)
+        made = expression(template, torch=scope.facts.torch, first=first, stop=stop, x=x)
+        return reference(scope.bound(made))
+    if not isinstance(value, Batched):
+        assert isinstance(value, Invariant)
+        return value.code
+    if value.kept:
+        raise Blocked(f"{shown(scope.program, node)} is not one step of a sequence", node)
+    return expression("{x}" + ".unsqueeze(1)" * (rank - value.least), x=value.at(axis).code)
+
+
+def _picks_by_numbers(scope: Scope, item: ast.expr) -> bool:
+    """Is it no mask, by which as much is picked as it has set?"""
+    if counter(scope, item) is not None or integer(item) is not None:
+        return True
+    made = operation(scope.program, item)
+    is_counted = made is not None and made.name == "arange"
+    return is_counted or scope.program.value(item).dtype == "int" or is_wide_integer(scope.program, item)
 
 
 def _is_length(scope: Scope, base: ast.expr, axis: int, steps: Range) -> bool:

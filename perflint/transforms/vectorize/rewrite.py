@@ -38,6 +38,7 @@ from perflint.transforms.rewrite import Blocked, check_alone, of_torch, rewrite,
 from perflint.transforms.vectorize.body import intercepts, lift, lift_body
 from perflint.transforms.vectorize.indexing import with_targets
 from perflint.transforms.vectorize.modules import is_told_by_class
+from perflint.transforms.vectorize.peel import peeled
 from perflint.transforms.vectorize.results import check_apart, stacked
 from perflint.transforms.vectorize.scope import Line, Scope, placed, scope_of, written_paths
 from perflint.transforms.vectorize.values import Batched, Induction, Parts, State, picked
@@ -141,6 +142,8 @@ def vectorized_or_unswitched(program: Program, loop: PlainLoop) -> Fix:
     try:
         return vectorize(program, loop).fix(program, loop)
     except Blocked:
+        if (fix := _peeled(program, loop)) is not None:
+            return fix
         if not (tests := list(_tests_of(loop))):
             raise
     test = _invariant_test(program, loop, tests)
@@ -151,6 +154,19 @@ def vectorized_or_unswitched(program: Program, loop: PlainLoop) -> Fix:
             return _where(program, loop, test, answer=False)
         except Blocked as other:
             raise Blocked(f"{one.reason}; where `{ast.unparse(negated(test))}`, {other}", one.node) from None
+
+
+def _peeled(program: Program, loop: PlainLoop) -> Fix | None:
+    """Take the first step in front of the loop, and compute all others at once; None where the body doesn't ask.
+
+    Raises Blocked.
+    """
+    if (parts := peeled(program, loop)) is None:
+        return None
+    once, others = parts
+    before = [located(copy.deepcopy(each), loop) for each in once]
+    made = vectorize(program.with_statements(loop, [*before, others]), others)
+    return replace(made, statements=(*once, *made.statements)).fix(program, loop)
 
 
 def _where(program: Program, loop: PlainLoop, test: ast.expr, *, answer: bool) -> Fix:

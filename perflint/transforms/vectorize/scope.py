@@ -11,6 +11,7 @@ from typing import TypeGuard
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Graph, sources_of
 from perflint.analysis.program import Program
+from perflint.analysis.values.shape_rules import given_to_torch
 from perflint.analysis.values.shapes import Shapes, axis_of
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import local_names
@@ -197,6 +198,12 @@ class Scope:
     def uses(self, name: str) -> list[ast.Name]:
         around = self.program.function_of(self.facts.loop) or self.program.tree
         return [node for node in own_nodes(around) if isinstance(node, ast.Name) and node.id == name]
+
+    def is_given_to_torch(self, node: ast.expr) -> bool:
+        """Is it a variable that a function of torch gets, whenever the loop runs, which takes nothing but tensors?"""
+        value = self.flow.graph(node).value(node) if isinstance(node, ast.Name) else None
+        uses = value.uses if value is not None and self.program.value(node).kind is Kind.UNKNOWN else ()
+        return any(given_to_torch(self.program, use, node) is not None for use in uses)
 
     # -- shapes
 

@@ -1,0 +1,74 @@
+"""Peels the first step off a loop whose body asks no more than whether it is the first."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import operator
+from collections.abc import Callable
+
+from perflint.analysis.program import Program
+from perflint.syntax.walk import PlainLoop, integer, path_of
+from perflint.transforms.operations import derived, located, number, standing_for
+
+_COMPARED: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_LEAVES = (ast.Break, ast.Continue, ast.Return)
+
+
+def peeled(program: Program, loop: PlainLoop) -> tuple[list[ast.stmt], ast.For] | None:
+    """The statements of the first step, and the loop over the others; None where the body is no such test."""
+    branch = loop.body[0]
+    if not isinstance(loop, ast.For) or not isinstance(branch, ast.If) or not branch.orelse or loop.body[1:]:
+        return None
+    walked, name = loop.iter, path_of(loop.target)
+    is_range = isinstance(walked, ast.Call) and program.qualified(walked.func) == "builtins.range"
+    if not isinstance(walked, ast.Call) or not is_range or len(walked.args) > 2 or walked.keywords:
+        return None
+    first = 0 if len(walked.args) == 1 else integer(walked.args[0])
+    if first is None or any(isinstance(each, _LEAVES) or _is_stored(each, name) for each in ast.walk(branch)):
+        return None
+    answers = [_answer(branch.test, name, first + later) for later in range(3)]
+    if answers not in ([True, False, False], [False, True, True]):  # and so it goes on
+        return None
+    once, others = (branch.body, branch.orelse) if answers[0] else (branch.orelse, branch.body)
+    start = located(number(first + 1), walked)
+    rest = ast.copy_location(ast.Call(walked.func, [start, walked.args[-1]], []), walked)
+    own = ast.copy_location(ast.For(loop.target, rest, others, loop.orelse), loop)
+    return [standing_for(_with_number(each, name, first), each) for each in once], copy.deepcopy(own)
+
+
+def _answer(test: ast.expr, name: str, value: int) -> bool | None:
+    """What a comparison of the induction variable with a constant gives for one value; None of another test."""
+    if not isinstance(test, ast.Compare) or len(test.ops) > 1 or path_of(test.left) != name:
+        return None
+    compare, other = _COMPARED.get(type(test.ops[0])), integer(test.comparators[0])
+    return compare(value, other) if compare is not None and other is not None else None
+
+
+def _is_stored(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load)
+
+
+def _with_number(statement: ast.stmt, name: str, value: int) -> ast.stmt:
+    """`statement` with `value` for the induction variable, and sums of that and a constant computed."""
+    places: dict[ast.expr, ast.expr] = {}
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and node.id == name:
+            places[node] = number(value)
+        elif isinstance(node, ast.BinOp) and path_of(node.left) == name and (more := _added(node)) is not None:
+            places[node] = number(value + more)
+    return derived(statement, places)
+
+
+def _added(node: ast.BinOp) -> int | None:
+    more = integer(node.right)
+    if more is None or not isinstance(node.op, ast.Add | ast.Sub):
+        return None
+    return more if isinstance(node.op, ast.Add) else -more
