@@ -18,12 +18,20 @@ from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import path_of, variables_in
 from perflint.transforms.averages import Lerp, lerp_of
 from perflint.transforms.clipped import clipped
-from perflint.transforms.gathered import Gathering
-from perflint.transforms.operations import ReplaceStatements, expression, is_new, negated, new, statement
+from perflint.transforms.gathered import gathered
+from perflint.transforms.operations import (
+    FIT,
+    ReplaceStatements,
+    expression,
+    in_rows,
+    is_new,
+    negated,
+    new,
+    statement,
+)
 from perflint.transforms.rewrite import Blocked, of_torch, rewrite, taken_around
 
 _BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
-_RESULTS = {"add": "sums", "sub": "differences", "mul": "products", "div": "quotients"}
 _METHODS = {  # and their arguments
     "mul": ("other",),
     "div": ("other",),
@@ -65,8 +73,8 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
     if not all(map(lists.is_distinct, lists.written)):
         raise Blocked("it isn't known that each of the tensors is walked but once")
     leaves = dict(lists.lists.values())
-    gathering = Gathering(program, loop, conditions, leaves, lists.code, lists.taken)
-    change = rewrite(program, ReplaceStatements((loop,), tuple(gathering.written())))
+    written = gathered(loop, conditions, leaves, lists.code, lists.taken)
+    change = rewrite(program, ReplaceStatements((loop,), tuple(written)))
     title = "launch each operation once for all parameters: torch._foreach_*"
     reason = "no two of the tensors share memory"
     if len({ast.unparse(_root(leaf)) for _, leaf in lists.lists.values()}) > 1:
@@ -122,22 +130,14 @@ class _Lists:
         self.code: list[ast.stmt] = []
         self.unsure = ""
         self._own = variables_in(loop.target)
-        self.named: dict[str, ast.expr] = {}
         self.written: list[ast.expr] = []
         self.taken = taken_around(program, loop)
 
     def add(self, node: ast.stmt) -> None:
-        value = node.value if isinstance(node, ast.Expr | ast.Assign | ast.AugAssign) else None
         if isinstance(node, ast.AugAssign) and type(node.op) in _BINARY and self.is_leaf(node.target):
             self._update(_BINARY[type(node.op)], node.target, [node.value])
-        elif isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name) and value is not None:
-            self.named[target.id] = self._several(value)
-            if not self.is_leaf(value):
-                name = self.taken.fresh(f"{target.id}_list")
-                self.code.append(statement("{name} = {value}", name=name, value=self.named[target.id]))
-                self.named[target.id] = expression(name)
-        elif isinstance(node, ast.Expr) and isinstance(value, ast.Call):
-            self._call(value)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            self._call(node.value)
         elif isinstance(node, ast.Assign):
             raise Blocked("each tensor gets memory of its own anew: write into it with `copy_`", node)
         else:
@@ -180,15 +180,6 @@ class _Lists:
     def _update(self, name: str, target: ast.expr, given: Sequence[ast.expr]) -> None:
         own = self._several(target)
         self.written.append(target)
-        if name == "copy" and (parts := self._blend(target, given[0])) is not None:
-            factor, other = parts
-            value = self._several(other)
-            first = next((name for name, leaf in self.lists.values() if ast.dump(leaf) in ast.dump(other)), "others")
-            scaled = self.taken.fresh(f"scaled_{first}")
-            self.code.append(statement("{name} = {value}", name=scaled, value=value))
-            self._emit("mul_", own, [self._scalar(factor)])
-            self._emit("add_", own, [expression(scaled)])
-            return
         if len(given) == 2 and name in ("add", "sub"):
             alpha = ast.keyword("alpha", self._scalar(given[1]))
             call = self._foreach(f"{name}_", [own, self._several(given[0])])
@@ -198,38 +189,17 @@ class _Lists:
             return
         self._emit(f"{name}_", own, [self._either(each) for each in given])
 
-    def _blend(self, target: ast.expr, value: ast.expr) -> tuple[ast.expr, ast.expr] | None:
-        """The factor and the other part of a sum of the tensor times a number and something else."""
-        if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
-            return None
-        for scaled, other in ((value.left, value.right), (value.right, value.left)):
-            if isinstance(scaled, ast.BinOp) and isinstance(scaled.op, ast.Mult) and not self.is_leaf(other):
-                for own, factor in ((scaled.left, scaled.right), (scaled.right, scaled.left)):
-                    if ast.dump(own) == ast.dump(target) and not self._mentions_own(factor):
-                        return factor, other
-        return None
-
     def _emit(self, name: str, own: ast.expr, given: Sequence[ast.expr]) -> None:
         self.code.append(statement("{call}", call=self._foreach(name, [own, *given])))
 
     def _foreach(self, name: str, given: Sequence[ast.expr]) -> ast.expr:
         function = of_torch(self.program, f"_foreach_{name}", self.loop)
-        return expression("{function}({*given})", function=function, given=given)
-
-    def _operand(self, node: ast.expr) -> ast.expr:
-        value = self._either(node)
-        if not self._mentions_own(node) or not isinstance(value, ast.Call) or not isinstance(node, ast.BinOp):
-            return value
-        name = self.taken.fresh(_RESULTS[_BINARY[type(node.op)]])
-        self.code.append(statement("{name} = {value}", name=name, value=value))
-        return expression(name)
+        return in_rows(expression("{function}({*given})", function=function, given=given), FIT)
 
     def _either(self, node: ast.expr) -> ast.expr:
         return self._several(node) if self._mentions_own(node) else self._scalar(node)
 
     def _several(self, node: ast.expr) -> ast.expr:
-        if isinstance(node, ast.Name) and node.id in self.named:
-            return self.named[node.id]
         if self.is_leaf(node):
             key = ast.unparse(node)
             if key not in self.lists:
@@ -240,10 +210,7 @@ class _Lists:
             if not self._mentions_own(left) and name in ("add", "mul"):
                 left, right = right, left
             if self._mentions_own(left):
-                return self._foreach(name, [self._operand(left), self._operand(right)])
-        method = node.func if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords else None
-        if isinstance(node, ast.Call) and isinstance(method, ast.Attribute) and method.attr in _BINARY.values():
-            return self._foreach(method.attr, [self._several(method.value), self._either(node.args[0])])
+                return self._foreach(name, [self._either(left), self._either(right)])
         raise Blocked(f"`{self.program.segment(node)}` has no counterpart for lists", node)
 
     def _scalar(self, node: ast.expr) -> ast.expr:
@@ -266,7 +233,7 @@ class _Lists:
             self.unsure = self.unsure or self.program.segment(node)
 
     def _mentions_own(self, node: ast.expr) -> bool:
-        return not variables_in(node).isdisjoint(self._own | set(self.named))
+        return not variables_in(node).isdisjoint(self._own)
 
     def is_leaf(self, node: ast.expr) -> bool:
         if isinstance(node, ast.Name):
@@ -313,8 +280,6 @@ class _Lists:
         """Are they parameters of one module or group of an optimizer, which hold each but once?"""
         if walked is None or not depth:
             return False
-        if isinstance(walked, ast.Subscript):
-            return isinstance(walked.slice, ast.Constant) and walked.slice.value == "params"
         if isinstance(walked, ast.Name | ast.Attribute):
             origins = self.program.get(Origins).of(walked)
             known = [each for each in origins if isinstance(each, ast.expr) and each is not walked]
