@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from perflint.analysis.call_graph import handlers, is_handled
 from perflint.analysis.found import Heat
-from perflint.analysis.heat.syncs import Sync, is_deferred
+from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.links import Says
 from perflint.analysis.program import Program
 from perflint.analysis.values.device_use import scripting
@@ -16,14 +16,21 @@ from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import own_nodes
 from perflint.transforms.capture.captured import COMPILERS, DISTRIBUTION, handed_over
 from perflint.transforms.host_code import is_output, name_of_library, raising, reads_device, writes_streams
-from perflint.transforms.operations import Operation, ReplaceStatements, apart, in_rows, new, statement, statements
+from perflint.transforms.operations import (
+    FIT,
+    Operation,
+    ReplaceStatements,
+    apart,
+    in_rows,
+    new,
+    reference,
+    statement,
+)
 from perflint.transforms.report_body import ReportBody
 from perflint.transforms.rewrite import Blocked, check_alone, importing, rewrite, shown, taken_around
 
 RUNTIME = "perflint.runtime.reports"
-_NAME = "report"
 _WIDTH = 100  # of a line, from which on the deferred statement is a function of its own
-_INDENT = 4
 _ENDS = frozenset({"os._exit", "os.abort", "os.kill", "os.killpg"})
 _PAST_STREAMS = re.compile(  # what writes to where the streams write, and not by way of them
     r"os\.(p?writev?|sendfile)|sys\.(stdout|stderr)\.buffer\.\w+|sys\.__std(out|err)__\.\w+(\.\w+)?"
@@ -54,57 +61,20 @@ def _output(program: Program, sync: Sync) -> ast.Expr:
 def _deferred(program: Program, old: ast.Expr, later: str) -> list[Operation]:
     assert isinstance(old.value, ast.Call)
     _check_place(program, old)
-    body, call = ReportBody(program, old.value), old.value
-    parameters, given = _parameters(body), [*body.tensors.values()]
-    tail = "".join(f", {ast.unparse(each)}" for each in given)
-    shorter = sum(len(program.segment(each.old)) - len(ast.unparse(each.new)) for each in body.changes)
-    length = old.col_offset + len(f"{later}(lambda {ast.unparse(parameters)}: {program.segment(call)}{tail})") - shorter
-    if length <= _WIDTH and old.lineno == old.end_lineno:
-        made = new(ast.Lambda(parameters, call))
-        run = statement("{later}({made}, {*given})", later=later, made=made, given=given)
-        return [*body.changes, ReplaceStatements((old,), (run,))]
-    name = _name(program, old)
-    template = "def f():\n    {old}\n{later}({name}, {*given})"
-    function, run = statements(template, old=old, later=later, name=name, given=given)
-    assert isinstance(function, ast.FunctionDef)
-    function.name, function.args = name, parameters
-    if old.col_offset + len(f"def {name}({ast.unparse(parameters)}):") > _WIDTH:
-        function = in_rows(function, *_rows(body, _WIDTH - old.col_offset - _INDENT))
-    function = function if _stands_apart(program, old) else apart(function)
-    return [*body.changes, ReplaceStatements((old,), (function, apart(run)))]
-
-
-def _name(program: Program, statement: ast.stmt) -> str:
-    taken = taken_around(program, statement)
-    functions = [each for each in program.of_type(ast.FunctionDef) if each.name == _NAME]
-    is_ours = bool(functions) and all(is_deferred(program, each.body[0]) for each in functions)
-    return _NAME if is_ours else taken.fresh(_NAME)
-
-
-def _stands_apart(program: Program, statement: ast.stmt) -> bool:
-    lines = program.text.splitlines()[: statement.lineno - 1]
-    while lines and lines[-1].lstrip().startswith("#"):
-        lines.pop()
-    return program.block_of(statement)[0] is statement or not lines or not lines[-1].strip()
-
-
-def _rows(body: ReportBody, width: int) -> Iterator[int]:
-    bound = [f"{name}={ast.unparse(value)}, " for name, value in body.bound.items()]
-    for group in ([f"{name}, " for name in body.tensors], bound):
-        count, length = 0, 0
-        for each in group:
-            if count and length + len(each) > width:
-                yield count
-                count, length = 0, 0
-            count, length = count + 1, length + len(each)
-        if count:
-            yield count
-
-
-def _parameters(body: ReportBody) -> ast.arguments:
+    body = ReportBody(program, old.value)
     names = [*body.tensors, *body.bound]
-    arguments = [new(ast.arg(name)) for name in names]
-    return new(ast.arguments([], arguments, None, [], [], None, list(body.bound.values())))
+    given = ast.arguments([], [new(ast.arg(each)) for each in names], None, [], [], None, [*body.bound.values()])
+    report: ast.expr = new(ast.Lambda(new(given), old.value))
+    made = list[ast.stmt]()
+    if old.col_offset + len(f"    lambda {ast.unparse(given)}: {program.segment(old).splitlines()[0]}") > _WIDTH:
+        name = taken_around(program, old).fresh("report")
+        function = statement("def {name}():\n    {old}", name=name, old=old)
+        assert isinstance(function, ast.FunctionDef)
+        function.args, report = new(given), reference(name)
+        is_long = old.col_offset + len(f"def {name}({ast.unparse(given)}):") > _WIDTH
+        made = [apart(in_rows(function, 1) if is_long else function)]
+    run = new(ast.Expr(in_rows(new(ast.Call(reference(later), [report, *body.tensors.values()], [])), FIT)))
+    return [*body.changes, ReplaceStatements((old,), (*made, apart(run) if made else run))]
 
 
 def _check_place(program: Program, statement: ast.stmt) -> None:
