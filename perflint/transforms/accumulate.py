@@ -36,7 +36,7 @@ from perflint.transforms.collected import (
 from perflint.transforms.host_code import Read, item_of, read_of, way_to
 from perflint.transforms.operations import InsertAfter, Replace, expression
 from perflint.transforms.operations import statement as statement_of
-from perflint.transforms.rewrite import Blocked, rewrite
+from perflint.transforms.rewrite import Blocked, check_written, rewrite
 
 _PLAIN = re.compile(r"%%|%[-+ #0-9.*]*[diueEfFgG]|\{\{|\}\}|\{[^{}:!]*:[^{}]*[eEfFgG%]\}")  # shows 0 as 0.0
 _ORDERING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
@@ -284,7 +284,8 @@ def _conversions_inside(program: Program, found: Accumulator, convert: str, keep
         check_cold(program, node)
         if keeps_integer and not _follows(program, node, found):
             raise Blocked(f"line {node.lineno} reads `{found.path}`, which may still be an integer there")
-        converted.append(_converted(program, node, found.path, convert))
+        check_written(program, node)
+        converted.append(Replace(node, expression(f"{convert}({{sum}})", sum=node)))
     return converted
 
 
@@ -293,18 +294,6 @@ def check_cold(program: Program, node: ast.expr) -> None:
         raise Blocked(
             f"line {node.lineno} reads `{program.segment(node)}` in every iteration: let it do so every few steps"
         )
-
-
-def _converted(program: Program, node: ast.Name | ast.Attribute | ast.Subscript, path: str, convert: str) -> Replace:
-    if program.segment(node) != path or _is_in_string(program, node):
-        raise Blocked(f"line {node.lineno} reads `{path}` inside a string")
-    return Replace(node, expression(f"{convert}({{sum}})", sum=node))
-
-
-def _is_in_string(program: Program, node: ast.expr) -> bool:
-    """Is its code shown, too, as in `f"{loss=}"`?"""
-    in_string = any(isinstance(each, ast.JoinedStr) for each in program.ancestors(node))
-    return in_string and program.text[program.span(node)[1] :].lstrip()[:1] == "="
 
 
 def _follows(program: Program, node: ast.expr, found: Accumulator) -> bool:

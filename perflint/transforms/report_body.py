@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import keyword
 import re
 import string
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.operations import operation
+from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import path_of
 from perflint.torch_ops import libraries
 from perflint.transforms.host_code import (
@@ -25,8 +28,8 @@ from perflint.transforms.host_code import (
     waiting_reads,
     writes_streams,
 )
-from perflint.transforms.operations import Replace, located, new, reference
-from perflint.transforms.rewrite import Blocked, Taken, name_for, names_in, shown, subject_of
+from perflint.transforms.operations import Replace, again, located, reference
+from perflint.transforms.rewrite import Blocked, Taken, check_written, names_in, shown
 
 _STRUCTURE = (*(ast.JoinedStr, ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Dict, ast.Starred),)
 _PURE = frozenset(
@@ -166,7 +169,7 @@ class ReportBody:
         elif not self.program.get(waiting_reads).isdisjoint(ast.walk(node)):
             raise Blocked(f"{shown(self.program, node)} is computed of a value that is read")
         else:
-            self.tensors[self._replaced(node)] = _again(node)
+            self.tensors[self._replaced(node)] = again(node)
             self._copied.append(node)
 
     def _bind(self, node: ast.expr) -> None:
@@ -176,7 +179,7 @@ class ReportBody:
         elif isinstance(node, ast.GeneratorExp):
             raise Blocked(f"{shown(self.program, node)} can't be evaluated twice")
         elif self.program.qualified(node) not in STREAMS and not self._is_setting(node):
-            self.bound[self._replaced(node)] = _again(node)
+            self.bound[self._replaced(node)] = again(node)
             self._evaluated.append(node)
 
     def _replaced(self, node: ast.expr) -> str:
@@ -184,16 +187,32 @@ class ReportBody:
         name = self._given.get(code, "") if path_of(node) else ""
         if not name:
             name = self._given[code] = self._fresh(node)
-        if any(isinstance(each, ast.JoinedStr) for each in self.program.ancestors(node)):
-            _check_in_string(self.program, node)
+        check_written(self.program, node)
         self.changes.append(Replace(node, located(reference(name), node)))
         return name
 
     def _fresh(self, node: ast.expr) -> str:
-        root = subject_of(self.program, node)
-        if root is not None and _count(root, node) == _count(root, self.call):
-            return root.id
-        return self._taken.fresh(name_for(self.program, node))
+        """A name for what `node` gives: that of what it is made of, where nothing else in the call has it."""
+        name = self._name(node)
+        uses = {each for each in ast.walk(self.call) if isinstance(each, ast.Name) and each.id == name}
+        if uses and uses.issubset(ast.walk(node)):
+            return name
+        is_free = name.isidentifier() and not keyword.iskeyword(name) and not hasattr(builtins, name)
+        return self._taken.fresh(name if is_free else "value")
+
+    def _name(self, node: ast.expr) -> str:
+        if isinstance(node, ast.Subscript):
+            key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+            return key if isinstance(key, str) else self._name(node.value)
+        if isinstance(node, ast.Call):
+            func, name = node.func, self.program.qualified(node.func)
+            if name == "builtins.len" and node.args:
+                return "batches" if self.program.value(node.args[0]).kind is Kind.LOADER else "length"
+            if name:
+                return self._name(node.args[0]) if node.args else ""
+            is_of_tensor = isinstance(func, ast.Attribute) and self.program.value(func.value).kind is Kind.TENSOR
+            return self._name(func.value) if isinstance(func, ast.Attribute) and is_of_tensor else ""
+        return str(getattr(node, "attr", getattr(node, "id", "")))
 
     def _check_order(self) -> None:
         effects = [each for value in self._evaluated for each in ast.walk(value) if self._may_do_more(each)]
@@ -245,23 +264,6 @@ class ReportBody:
         return isinstance(around, ast.Call) and self.program.qualified(around.func) == "builtins.print"
 
 
-def _again(node: ast.expr) -> ast.expr:
-    made = ast.parse(ast.unparse(node), mode="eval").body
-    for each in ast.walk(made):
-        new(each)
-    return made
-
-
-def _check_in_string(program: Program, node: ast.expr) -> None:
-    text = program.segment(node)
-    try:
-        is_there = ast.dump(ast.parse(f"({text})", mode="eval").body) == ast.dump(node)
-    except SyntaxError:
-        is_there = False
-    if not is_there or program.text[program.span(node)[1] :].lstrip()[:1] == "=":
-        raise Blocked(f"`{ast.unparse(node)}` is evaluated inside a string")
-
-
 def _codes(node: ast.expr) -> list[str]:
     template = node.value if isinstance(node, ast.Constant) else None
     return [code for code in _CODES.findall(template) if code != "%"] if isinstance(template, str) else []
@@ -286,7 +288,3 @@ def _numbered(template: str) -> Iterator[str]:
                 yield name
     except ValueError:
         return
-
-
-def _count(name: ast.Name, root: ast.AST) -> int:
-    return sum(isinstance(each, ast.Name) and each.id == name.id for each in ast.walk(root))

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import itertools
-import keyword
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
-from perflint.analysis.heat.rarity import asks_clock
 from perflint.analysis.program import Program
-from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bound_names, local_names
 from perflint.syntax.source import Edit, Source
-from perflint.syntax.walk import FUNCTIONS, path_of
+from perflint.syntax.walk import FUNCTIONS
 from perflint.transforms.operations import AddName, InsertAfter, InsertBefore, Operation, reference, statement
 
 if TYPE_CHECKING:
@@ -73,9 +69,6 @@ def shown(program: Program, node: ast.expr | ast.stmt) -> str:
             called = f"(...).{node.func.attr}"
         text = f"{called}(...)"
     return f"`{text if len(text) <= _LONG + 5 else text[:_LONG] + '...'}`"
-
-
-_SPEAKING = 3  # letters of a name
 
 
 @dataclass(frozen=True)
@@ -137,49 +130,16 @@ def check_alone(program: Program, statement: ast.stmt, *beside: ast.stmt) -> Non
         raise Blocked("it shares a line with something else: put it on lines of its own", statement)
 
 
-def subject_of(program: Program, node: ast.expr) -> ast.Name | None:
-    if isinstance(node, ast.Call):
-        name = program.qualified(node.func)
-        if not name:
-            return subject_of(program, node.func.value) if _is_method_of_tensor(node.func, program) else None
-        return subject_of(program, node.args[0]) if node.args and name != "builtins.len" else None
-    return node if isinstance(node, ast.Name) else None
-
-
-def _is_method_of_tensor(node: ast.expr, program: Program) -> TypeGuard[ast.Attribute]:
-    return isinstance(node, ast.Attribute) and program.value(node.value).kind is Kind.TENSOR
-
-
-def name_for(program: Program, node: ast.expr) -> str:
-    name = _name_for(program, node)
-    is_free = name.isidentifier() and not keyword.iskeyword(name) and not hasattr(builtins, name)
-    return name if is_free or isinstance(node, ast.Name) else "value"
-
-
-def _name_for(program: Program, node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    if isinstance(node, ast.Subscript):
-        key = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        return key if isinstance(key, str) else _name_for(program, node.value)
-    if isinstance(node, ast.Name):
-        return node.id
-    if asks_clock(program, node):
-        return "elapsed"
-    if isinstance(node, ast.Call):
-        if program.qualified(node.func) == "builtins.len" and node.args:
-            return "batches" if program.value(node.args[0]).kind is Kind.LOADER else "length"
-        func = node.func
-        owner = func.value if _is_method_of_tensor(func, program) and path_of(func) else func
-        return _name_for(program, owner).removeprefix("get_")
-    names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
-    shared = (_shared(names).strip("_"), _shared([name[::-1] for name in names])[::-1].strip("_"))
-    return next((each for each in shared if len(each) >= _SPEAKING), "value")
-
-
-def _shared(names: list[str]) -> str:
-    alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*names, strict=False))
-    return "".join(letters[0] for letters in alike)
+def check_written(program: Program, node: ast.expr) -> None:
+    """Raise Blocked where what is to change is shown as code by a string, `f"{loss=}"`, or isn't where that says."""
+    if not any(isinstance(each, ast.JoinedStr) for each in program.ancestors(node)):
+        return
+    try:
+        is_there = ast.dump(ast.parse(f"({program.segment(node)})", mode="eval").body) == ast.dump(node)
+    except SyntaxError:
+        is_there = False
+    if not is_there or program.text[program.span(node)[1] :].lstrip()[:1] == "=":
+        raise Blocked(f"`{ast.unparse(node)}` is read inside a string", node)
 
 
 _Import = ast.Import | ast.ImportFrom
