@@ -38,7 +38,6 @@ from perflint.transforms.operations import InsertAfter, Replace, expression
 from perflint.transforms.operations import statement as statement_of
 from perflint.transforms.rewrite import Blocked, check_written, rewrite
 
-_PLAIN = re.compile(r"%%|%[-+ #0-9.*]*[diueEfFgG]|\{\{|\}\}|\{[^{}:!]*:[^{}]*[eEfFgG%]\}")  # shows 0 as 0.0
 _ORDERING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _FRACTIONS = re.compile(r"\b(fractions|decimal|sympy)\b")
 _BY_NAME = {f"builtins.{each}" for each in ("exec", "eval", "locals", "vars")}  # what may read any variable
@@ -87,10 +86,11 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
         if not all(_is_integer(program, other) for other in _others(program, read.top, added)):
             raise Blocked("it is combined with what may be no integer")
         suffix, convert = "" if is_wide_integer(program, read.base) else ".long()", "int"
-        bounded = _is_bounded(program, read.base) and all(
-            _is_small(program, each) for each in _others(program, read.top, added)
-        )
-        if not bounded or any(abs(each) > _MUCH for each in starts):
+        if (
+            not _is_bounded(program, read.base)
+            or any(_others(program, read.top, added))
+            or any(abs(each) > _MUCH for each in starts)
+        ):
             safety, proviso = Safety.BEHAVIOUR, ", where it stays below 2**63"
     else:
         if read.converts_to == "int":
@@ -166,21 +166,9 @@ def _reads_alike(program: Program, node: ast.expr) -> bool:
 def _shows_as_float(program: Program, node: ast.expr) -> bool:
     """Is it formatted as a float, whatever number it is?"""
     read = program.parent(node)
-    if text := _template(program, node):
-        return not re.search(r"[%{]", _PLAIN.sub("", text))
     form = read.format_spec if isinstance(read, ast.FormattedValue) else None
     last = form.values[-1:] if isinstance(form, ast.JoinedStr) else []
     return any(isinstance(each, ast.Constant) and str(each.value).endswith(tuple("eEfFgG%")) for each in last)
-
-
-def _template(program: Program, node: ast.expr) -> str:
-    around = program.parent(node)
-    outer = program.parent(around) if isinstance(around, ast.Tuple) else around
-    if isinstance(outer, ast.BinOp) and isinstance(outer.op, ast.Mod) and outer.left is not node:
-        text: ast.expr | None = outer.left
-    else:
-        text = receiver_of(around, "format")
-    return text.value if isinstance(text, ast.Constant) and isinstance(text.value, str) else ""
 
 
 def _kind_of_sum(program: Program, read: Read, starts: Sequence[int | float]) -> str:
@@ -245,11 +233,6 @@ def _is_bounded(program: Program, node: ast.expr) -> bool:
     if "making_longs" in found.traits and "same_kind" not in found.traits:
         return True  # indices, and how many there are
     return "same_kind" in found.traits and _is_bounded(program, found.tensor)
-
-
-def _is_small(program: Program, node: ast.expr) -> bool:
-    value = program.value(node)
-    return isinstance(value.literal, int | None) and value.is_literal and abs(value.literal or 0) < _MUCH
 
 
 def _starting_values(program: Program, found: Accumulator) -> list[int | float]:

@@ -338,7 +338,7 @@ def _converts(program: Program, statement: ast.stmt) -> bool:
     name = program.qualified(value.func) if value is not None else ""
     if name in ("builtins.float", "builtins.int"):
         return given == path
-    return name in ("torch.cat", "torch.stack") and given in (f"{path}_parts", f"{path}Parts")
+    return name in ("torch.cat", "torch.stack") and given == f"{path}_parts"
 
 
 def _assigned_call(statement: ast.stmt) -> ast.Call | None:

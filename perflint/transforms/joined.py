@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,7 +36,6 @@ from perflint.transforms.operations import (
 )
 from perflint.transforms.rewrite import Blocked, rewrite, taken_around
 
-_CAMELS = re.compile(r"[a-z]+[A-Z]\w*")
 _SWITCH = "torch.set_grad_enabled"
 
 
@@ -93,7 +91,7 @@ def joined_behind(program: Program, growing: TorchCall) -> Fix:
     for part in update.parts:
         result = update.name if update.starts is not None else ""
         _check_own(program, part, inner, update.statement, loop, result=result)
-    kept = taken_around(program, loop).fresh(f"{update.name}{'Parts' if _CAMELS.fullmatch(update.name) else '_parts'}")
+    kept = taken_around(program, loop).fresh(f"{update.name}_parts")
     change = rewrite(
         program,
         _start(program, update, loop, kept),

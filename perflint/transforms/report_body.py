@@ -9,7 +9,6 @@ import re
 import string
 from collections.abc import Iterator
 
-from perflint.analysis.heat.rarity import asks_clock
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import GradMode, Program
@@ -132,8 +131,6 @@ class ReportBody:
                     self._formatted(value.format_spec)
 
     def _is_structure(self, node: ast.expr) -> bool:
-        if isinstance(node, ast.BinOp) and asks_clock(self.program, node):
-            return self._reads(node)
         if isinstance(node, ast.Call):
             func = node.func
             is_format = isinstance(func, ast.Attribute) and isinstance(func.value, ast.Constant)
