@@ -60,14 +60,14 @@ names its devices as CUDA's or the host (Apple's have no 64-bit floats), if the 
 if it is added to a float tensor. It is `behaviour` if an integer would become a float, if a sum that begins as the
 integer 0 is shown or handed on as it is (without an iteration it would be 0.0), if the value's shape may change from
 iteration to iteration, which takes a `.reshape(())`, and where a sum of integers that aren't counts might pass 2**63.
-Numbers of one tensor that a loop over a range reads one by one, `ids[i].item()`, are copied in front of it, `exact`,
-no more of them than a loop counts to from 0; `.flatten()` stands where the tensor may have more axes. It is
-`behaviour` if the tensor might be a list of tensors. The loop may neither write to the tensor, by any name, nor bind it anew.
-What is appended to an empty list, or written to the slots of a host's tensor in order, is kept, cloned where others may
-write to it, and read at once after the loop: `exact`; the values stay in the device's memory until then. Reads below a
-periodic guard are converted there. There is no fix if the host waits for something else right beside it, several
-times more in an iteration, or in an inner loop, so that little is gained; if the variable escapes before the loop ends,
-as an attribute may; if a meter keeps it; if another read of the value remains in the iteration; or if the value may be
+Numbers of one tensor that a loop over a range reads one by one, `ids[i].item()`, are copied in front of it, `exact`, no
+more of them than a loop counts to from 0; `.flatten()` stands where the tensor may have more axes. It is `behaviour` if
+the tensor might be a list of tensors. The loop may neither write to the tensor, by any name, nor bind it anew. What is
+appended to an empty list, or written to the slots of a host's tensor in order, is kept, cloned where others may write
+to it, and read at once after the loop: `exact`; the values stay in the device's memory until then. Reads below a
+periodic guard are converted there. There is no fix if the host waits for something else right beside it, several times
+more in an iteration, or in an inner loop, so that little is gained; if the variable escapes before the loop ends, as an
+attribute may; if a meter keeps it; if another read of the value remains in the iteration; or if the value may be
 complex in a file that computes with complex numbers. The fix assumes that what has `.item()` and was computed from
 device tensors is a tensor, and that all additions to one variable come from one device.
 

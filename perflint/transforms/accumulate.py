@@ -30,7 +30,6 @@ from perflint.transforms.collected import (
     Accumulator,
     accumulator_of,
     collection,
-    last_converted,
     shape_of_one,
 )
 from perflint.transforms.host_code import Read, item_of, read_of, way_to
@@ -111,7 +110,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     if after is not None and all(_reads_alike(program, each) for each in after) and all(abs(n) < _MUCH for n in starts):
         keeps_integer = False  # an integer gives what the same float does
     converted = statement_of(f"{{path}} = {convert}({{path}})", path=path)
-    behind = [InsertAfter(last_converted(program, found.loop), (converted,))] if after != [] else []
+    behind = [InsertAfter(found.loop, (converted,))] if after != [] else []
     change = rewrite(program, read.replaced(suffix), *inside, *behind)
     when = "read it once, after the loop" if behind else "read it where that is needed"
     if shape_of_one(program, read.base):

@@ -54,7 +54,7 @@ def collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr
     stacked = f"{{torch}}.stack({{path}}){flattened(program, read.base)}.tolist()"
     behind = statement_of(f"if {{path}}:\n    {{path}} = {stacked}", path=path, torch=torch)
     kept = kept_until(program, read.base, statement, found.loop)
-    change = rewrite(program, read.replaced(kept), InsertAfter(last_converted(program, found.loop), (behind,)))
+    change = rewrite(program, read.replaced(kept), InsertAfter(found.loop, (behind,)))
     title = f"collect `{path}` on the device and read it once, after the loop"
     if shape_of_one(program, read.base):
         return Fix(f"{title}{ANY_SHAPE}", Safety.BEHAVIOUR, change)
@@ -314,41 +314,3 @@ def _check_exits(program: Program, loop: Loop, scope: ast.AST, path: str) -> Non
     read = (graph.places[node][0] in left for node in occurrences(scope, path) if node in graph.places)
     if any(read):
         raise Blocked(f"an exception may leave the loop, and `{path}` is read after it")
-
-
-def last_converted(program: Program, loop: ast.stmt) -> ast.stmt:
-    block = program.block_of(loop)
-    for each in block[block.index(loop) + 1 :]:
-        if not _converts(program, each):
-            break
-        loop = each
-    return loop
-
-
-def _converts(program: Program, statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.If):
-        is_alone = len(statement.body) == 1 and not statement.orelse
-        value = _assigned_call(statement.body[0]) if is_alone else None
-        stacked = receiver_of(value, "tolist")
-        stacked = receiver_of(stacked, "flatten") or stacked
-        is_stack = isinstance(stacked, ast.Call) and program.qualified(stacked.func) == "torch.stack"
-        return is_stack and _converted(statement.body[0], stacked) == (path_of(statement.test),) * 2
-    value = _assigned_call(statement)
-    path, given = _converted(statement, value)
-    name = program.qualified(value.func) if value is not None else ""
-    if name in ("builtins.float", "builtins.int"):
-        return given == path
-    return name in ("torch.cat", "torch.stack") and given == f"{path}_parts"
-
-
-def _assigned_call(statement: ast.stmt) -> ast.Call | None:
-    value = statement.value if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
-    return value if isinstance(value, ast.Call) else None
-
-
-def _converted(statement: ast.stmt, call: ast.expr | None) -> tuple[str, str]:
-    if not isinstance(statement, ast.Assign) or not isinstance(call, ast.Call) or not call.args:
-        return "", "?"
-    rest = (*call.args[1:], *(each.value for each in call.keywords))
-    is_plain = all(isinstance(each, ast.Constant) for each in rest)
-    return path_of(statement.targets[0]), path_of(call.args[0]) if is_plain else "?"

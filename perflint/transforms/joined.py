@@ -23,7 +23,7 @@ from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import LOOPS, Loop, PlainLoop, own_nodes, path_of
 from perflint.transforms.aliases import is_made_in, names_of
-from perflint.transforms.collected import alone_in, last_converted
+from perflint.transforms.collected import alone_in
 from perflint.transforms.operations import (
     InsertAfter,
     InsertBefore,
@@ -96,7 +96,7 @@ def joined_behind(program: Program, growing: TorchCall) -> Fix:
         program,
         _start(program, update, loop, kept),
         ReplaceStatements((update.statement,), (standing_for(_append(update, kept), update.statement),)),
-        InsertAfter(last_converted(program, loop), (_join(update, kept),)),
+        InsertAfter(loop, (_join(update, kept),)),
     )
     safety = Safety.BEHAVIOUR if any(isinstance(each, ast.Subscript) for each in update.parts) else Safety.EXACT
     proviso = " (it keeps alive what they are parts of)" if safety is Safety.BEHAVIOUR else ""
