@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from perflint.analysis.call_graph import handlers
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Definition
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Program
 from perflint.analysis.values.shapes import Shapes
@@ -88,24 +87,20 @@ def _counting(program: Program, index: ast.expr) -> ast.For | None:
     """The loop over a range that counts the index, or what a constant is added to in it."""
     if isinstance(index, ast.BinOp) and isinstance(index.op, ast.Add | ast.Sub) and integer(index.right) is not None:
         index = index.left
-    found = program.get(Flow).graph(index).definitions(index) if isinstance(index, ast.Name) else ()
-    made = next(iter(found), None)
+    made = program.get(Flow).graph(index).only_definition(index)
     for each in program.ancestors(index):
         if isinstance(each, (*FUNCTIONS, *COMPREHENSIONS)):
             break
-        if isinstance(each, ast.For) and each.target is getattr(made, "node", None):
-            is_range = program.call_of(each.iter, "builtins.range") is not None
-            return each if len(found) == 1 and is_range else None
+        if isinstance(each, ast.For) and made is not None and each.target is made.node:
+            return each if program.call_of(each.iter, "builtins.range") is not None else None
     return None
 
 
 def _stays(program: Program, element: _Element) -> bool:
     """Is the tensor there, and the same, with the same numbers, from in front of the loop to its end?"""
     graph, memory, loop = program.get(Flow).graph(element.name), program.get(Memory), element.loop
-    made = graph.definitions(element.name)
-    inside = {*ast.walk(loop)}  # with the head, and an else
-    known = [each for each in made if isinstance(each, Definition) and each.node not in inside]
-    if len(made) != 1 or not known or _may_be_none(known[0].source):
+    made, inside = graph.only_definition(element.name), {*ast.walk(loop)}  # with the head, and an else
+    if made is None or made.node in inside or _may_be_none(made.source):
         return False
     if element.name.id in graph.shared or any(isinstance(each, _SUSPENDING) for each in own_nodes(loop)):
         return False

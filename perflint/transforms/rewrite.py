@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from perflint.analysis.program import Program
 from perflint.syntax.scopes import bound_names, local_names
@@ -55,6 +55,24 @@ class Blocked(Exception):
     def __str__(self) -> str:
         line = getattr(self.node, "lineno", None)
         return self.reason if line is None else f"line {line}: {self.reason}"
+
+
+Made = TypeVar("Made")
+
+
+def first_of(attempts: Iterable[Callable[[], Made]]) -> Made:
+    """What the first attempt makes that isn't blocked; raises the first one's Blocked where all are."""
+    first: Blocked | None = None
+    for attempt in attempts:
+        try:
+            made = attempt()
+            break
+        except Blocked as reason:
+            first = first or reason
+    else:
+        assert first is not None
+        raise first
+    return made
 
 
 _LONG = 48
