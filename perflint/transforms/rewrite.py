@@ -160,7 +160,7 @@ def check_written(program: Program, node: ast.expr) -> None:
         raise Blocked(f"`{ast.unparse(node)}` is read inside a string", node)
 
 
-_Import = ast.Import | ast.ImportFrom
+_IMPORTS = (ast.Import, ast.ImportFrom)
 
 
 def importing(program: Program, module: str, name: str) -> tuple[str, tuple[Operation, ...]]:
@@ -174,44 +174,26 @@ def importing(program: Program, module: str, name: str) -> tuple[str, tuple[Oper
         raise Blocked(f"`{name}` is something else in this file")
     if found:
         return name, (AddName(found[-1], name),)
-    return name, (_placed(program, statement(f"from {module} import {name}"), module),)
+    return name, (_placed(program, statement(f"from {module} import {name}")),)
 
 
 def _all_names(program: Program) -> frozenset[str]:
     return frozenset(names_in(program.tree))
 
 
-def _placed(program: Program, new: ast.stmt, module: str) -> Operation:
-    head: list[ast.stmt] = []
-    for each in program.tree.body:
-        if not (isinstance(each, _Import) or _is_docstring(program, each)):
-            break
-        head.append(each)
-    group = _group_of_torch(head)
-    before = [*itertools.takewhile(lambda each: _order(each) <= (True, module), group)]
-    if group and not before:
-        return InsertBefore(group[0], (new,))
-    last = before or head
-    return InsertAfter(last[-1], (new,)) if last else InsertBefore(program.tree.body[0], (new,))
+def _placed(program: Program, new: ast.stmt) -> Operation:
+    """What puts the import in front of the first name out of torch or perflint, else behind torch, or all others."""
+    body = program.tree.body
+    start = ast.get_docstring(program.tree, clean=False) is not None
+    head = [*body[:start], *itertools.takewhile(lambda each: isinstance(each, _IMPORTS), body[start:])]
+    of_torch = [each for each in head if _module(each).startswith(("perflint", "torch"))]
+    if first := next((each for each in of_torch if isinstance(each, ast.ImportFrom)), None):
+        return InsertBefore(first, (new,))
+    last = of_torch or head
+    return InsertAfter(last[-1], (new,)) if last else InsertBefore(body[0], (new,))
 
 
-def _group_of_torch(head: list[ast.stmt]) -> list[_Import]:
-    groups: list[list[_Import]] = []
-    for each in head:
-        if not isinstance(each, _Import) or (isinstance(each, ast.ImportFrom) and each.module == "__future__"):
-            continue
-        if groups and (groups[-1][-1].end_lineno or 0) + 1 >= each.lineno:
-            groups[-1].append(each)
-        else:
-            groups.append([each])
-    return next((group for group in groups if any(_order(each)[1].startswith("torch") for each in group)), [])
-
-
-def _order(node: _Import) -> tuple[bool, str]:
-    if isinstance(node, ast.Import):
-        return False, node.names[0].name.lower()
-    return True, "~" if node.level else (node.module or "").lower()
-
-
-def _is_docstring(program: Program, statement: ast.stmt) -> bool:
-    return statement is program.tree.body[0] and ast.get_docstring(program.tree, clean=False) is not None
+def _module(statement: ast.stmt) -> str:
+    if isinstance(statement, ast.ImportFrom):
+        return "" if statement.level else statement.module or ""
+    return statement.names[0].name if isinstance(statement, ast.Import) else ""
