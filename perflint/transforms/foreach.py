@@ -280,6 +280,8 @@ class _Lists:
         """Are they parameters of one module or group of an optimizer, which hold each but once?"""
         if walked is None or not depth:
             return False
+        if isinstance(walked, ast.Subscript):
+            return isinstance(walked.slice, ast.Constant) and walked.slice.value == "params"
         if isinstance(walked, ast.Name | ast.Attribute):
             origins = self.program.get(Origins).of(walked)
             known = [each for each in origins if isinstance(each, ast.expr) and each is not walked]
