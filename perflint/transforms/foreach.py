@@ -1,24 +1,23 @@
-"""Turns a loop that updates tensors one by one into operations on lists of all of them: torch._foreach_*."""
+"""Updates tensors that a loop walks all at once: by torch._foreach_* on lists, or torch.nn.utils.clip_grad_value_."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
 from perflint.analysis.call_graph import handlers
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.modules import filled
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.scopes import bind
+from perflint.syntax.scopes import bind, bound_names
 from perflint.syntax.source import Fix, Safety
-from perflint.syntax.walk import path_of, variables_in
+from perflint.syntax.walk import path_of, receiver_of, variables_in
 from perflint.transforms.averages import Lerp, lerp_of
-from perflint.transforms.clipped import clipped
-from perflint.transforms.gathered import gathered
 from perflint.transforms.operations import (
     FIT,
     ReplaceStatements,
@@ -27,9 +26,12 @@ from perflint.transforms.operations import (
     is_new,
     negated,
     new,
+    same_code,
+    standing_for,
     statement,
+    tuple_of,
 )
-from perflint.transforms.rewrite import Blocked, of_torch, rewrite, taken_around
+from perflint.transforms.rewrite import Blocked, Taken, of_torch, rewrite, taken_around
 
 _BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
 _METHODS = {  # and their arguments
@@ -61,7 +63,7 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
     block, conditions = _updating_block(loop)
     if read := sorted(program.get(Flow).graph(loop).live_out(loop)):
         raise Blocked(f"`{read[0]}` is read behind the loop", loop)
-    if (fix := clipped(program, loop, block, conditions)) is not None:
+    if (fix := _clipped(program, loop, block, conditions)) is not None:
         return fix
     lists = _Lists(program, loop)
     statements = _inlined(block)
@@ -73,7 +75,7 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
     if not all(map(lists.is_distinct, lists.written)):
         raise Blocked("it isn't known that each of the tensors is walked but once")
     leaves = dict(lists.lists.values())
-    written = gathered(loop, conditions, leaves, lists.code, lists.taken)
+    written = _gathered(loop, conditions, leaves, lists.code, lists.taken)
     change = rewrite(program, ReplaceStatements((loop,), tuple(written)))
     title = "launch each operation once for all parameters: torch._foreach_*"
     reason = "no two of the tensors share memory"
@@ -119,6 +121,81 @@ def _inlined(block: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
 
 def _is_guard(each: ast.stmt) -> TypeGuard[ast.If]:
     return isinstance(each, ast.If) and [type(inner) for inner in each.body] == [ast.Continue] and not each.orelse
+
+
+def _clipped(program: Program, loop: ast.For, block: Sequence[ast.stmt], conditions: Sequence[ast.expr]) -> Fix | None:
+    """The fix of a loop whose `block` only clamps gradients to [-x, x]: one call; None for other loops.
+
+    The call passes over parameters without a gradient; other `conditions` for the block it has no room for.
+    """
+    only = block[0] if len(block) == 1 else None
+    call = only.value if isinstance(only, ast.Expr) and isinstance(only.value, ast.Call) else None
+    if call is None or not _clamps_gradient(call, loop.target):
+        return None
+    given = bind(call, ("min", "max"))
+    low, high = given.get("min"), given.get("max")
+    is_even = isinstance(low, ast.UnaryOp) and isinstance(low.op, ast.USub)
+    if high is None or not is_even or not same_code(low.operand, high):  # type: ignore[union-attr]
+        return None
+    is_free = isinstance(high, ast.Constant) or (
+        path_of(high) and path_of(high).partition(".")[0] not in bound_names(loop)
+    )
+    there = expression("{param}.grad is not None", param=path_of(loop.target))
+    is_whole = all(ast.unparse(each) == ast.unparse(there) for each in conditions)
+    if not is_free or not is_whole or program.value(high).kind is Kind.TENSOR:
+        return None
+    function = of_torch(program, "nn.utils.clip_grad_value_", loop)
+    made = statement("{function}({walked}, {high})", function=function, walked=loop.iter, high=high)
+    change = rewrite(program, ReplaceStatements((loop,), (standing_for(made, loop),)))
+    title, doubt = "clip all gradients at once: torch.nn.utils.clip_grad_value_", _doubt(program, loop, high)
+    return Fix(f"{title}, if {doubt}", Safety.BEHAVIOUR, change) if doubt else Fix(title, Safety.EXACT, change)
+
+
+def _clamps_gradient(call: ast.Call, param: ast.expr) -> bool:
+    method = call.func if isinstance(call.func, ast.Attribute) else None
+    names = (f"{path_of(param)}.grad", f"{path_of(param)}.grad.data")
+    return method is not None and method.attr in ("clamp_", "clip_") and path_of(method.value) in names
+
+
+def _doubt(program: Program, loop: ast.For, high: ast.expr) -> str:
+    if any(handlers(program, loop)):  # which leaves some gradients clamped, and raises another error
+        return "no exception is caught half-way"
+    if program.value(high).kind is not Kind.NUMBER:
+        return f"`{program.segment(high)}` is a number"
+    module = receiver_of(loop.iter, "parameters")
+    return "" if module is not None and filled(program, module) else "there are parameters: torch clips no empty list"
+
+
+def _gathered(
+    loop: ast.For, conditions: Sequence[ast.expr], lists: Mapping[str, ast.expr], code: Sequence[ast.stmt], taken: Taken
+) -> list[ast.stmt]:
+    """The `code` on the `lists`, made by name of what the loop walks where the `conditions` hold, if there is any.
+
+    torch._foreach_* takes no empty lists. What several hold is walked once, so that they are as long.
+    """
+    name = next(iter(lists)) if len(lists) == 1 else taken.fresh("pairs")
+    made = statement("{name} = {listed}", name=name, listed=_listed(tuple_of([*lists.values()]), loop, conditions))
+    if len(lists) > 1:
+        code = _unzipped(name, [*lists], code)
+    return [standing_for(made, loop), statement("if {name}:\n    {*code}", name=name, code=code)]
+
+
+def _listed(leaf: ast.expr, loop: ast.For, conditions: Sequence[ast.expr]) -> ast.expr:
+    if ast.unparse(leaf) == ast.unparse(loop.target) and not conditions:
+        return expression("list({walked})", walked=loop.iter)
+    return in_rows(new(ast.ListComp(leaf, [new(ast.comprehension(loop.target, loop.iter, [*conditions], 0))])), FIT)
+
+
+def _unzipped(pairs: str, names: Sequence[str], code: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """The code, with the lists in it: one call that takes them first, and once, is handed them as they are zipped."""
+    call = code[0].value if len(code) == 1 and isinstance(code[0], ast.Expr) else None
+    uses = [each.id for node in code for each in ast.walk(node) if isinstance(each, ast.Name) and each.id in names]
+    if isinstance(call, ast.Call) and uses == [*map(path_of, call.args[: len(names)])] == [*names]:
+        zipped = expression("f(*zip(*{pairs}))", pairs=pairs).args  # type: ignore[attr-defined]
+        args = [*zipped, *call.args[len(names) :]]
+        return [new(ast.Expr(in_rows(new(ast.Call(call.func, args, call.keywords)), FIT)))]
+    unzipped = new(ast.Assign([tuple_of(names, ast.Store())], expression("zip(*{pairs})", pairs=pairs)))
+    return [unzipped, *code]
 
 
 class _Lists:
