@@ -47,47 +47,43 @@ def greedy(self, token, state, steps): ...
 ```
 A bare `torch.compile` of the step is no way out: it was measured to be slower than the loop.
 
-## Fix safety
-*vectorizable* loops are rewritten as operations on all steps at once where data flow proves that each step gives the
-same: `rounding` (the same mathematics, summed in another order), `behaviour` where dropout between the layers of an RNN
-draws its numbers in another order. The modules and parameters stay the very same; a Cell's become one call of the
-function that `nn.LSTM`, `nn.GRU` and `nn.RNN` call. Results that may be written to in place are copied out of shared
-memory. Losses are taken step by step with `torch.vmap`, so that each step keeps what it ignores or averages over; so is
-arithmetic on steps of which it isn't known how many axes they have. A list that holds one tensor a step is stacked
-first, which fails where they differ in shape, and a loss takes what it is given for steps of a tensor, which fails
-where it is a list (both `behaviour`). It assumes that the sequence has at least one step and is as long as the loop
-goes, that inputs of an RNN with `batch_first` have a batch axis, and that no other file registers hooks, builds a
-module's parts otherwise in a subclass, or calls it under autocast on a CPU, where Cells and the RNN compute in other
-types. Where a proof fails, the message names the line and the reason. Where a profile has seen the missing rank or
-class, there is a candidate with a guard (`perflint docs profiling`).
+## Fix safety *vectorizable* loops are rewritten as operations on all steps at once where data flow proves that each
+step gives the same: `rounding` (the same mathematics, summed in another order), `behaviour` where dropout between the
+layers of an RNN draws its numbers in another order. The modules and parameters stay the very same; a Cell's become one
+call of the function that `nn.LSTM`, `nn.GRU` and `nn.RNN` call. Results that may be written to in place are copied out
+of shared memory. Losses are taken step by step with `torch.vmap`, so that each step keeps what it ignores or averages
+over; so is arithmetic on steps of which it isn't known how many axes they have. `behaviour`, too: a list of tensors is
+stacked first, which fails where they differ in shape, and a loss takes what it is given for steps of a tensor, which
+fails where it is a list. It is assumed that the sequence has at least one step and is as long as the loop goes, that
+inputs of an RNN with `batch_first` have a batch axis, and that no other file registers hooks, builds a module's parts
+otherwise in a subclass, or calls it under autocast on a CPU, where Cells and the RNN compute in other types. Where a
+profile has seen the missing rank or class, there is a candidate with a guard (`perflint docs profiling`).
 
 Where all that a step does hangs on whether it is the first, that one is taken in front of the others. A test whose
-answer is the same in every step is asked before the loop, even if no step is taken, and the loop is rewritten for the
-answer that allows it. A test that is drawn anew in each step (`random.random() < ratio`) stays: only you may decide to
-draw it once for a whole sequence. For a graph, what the steps draw on the host is drawn in front of the loop, in the
-same order, where no step may end it; each step then picks by that from the given step and its own output, which must
-have one shape.
+answer is the same in every step is asked before the loop, even if no step is taken. One that is drawn anew in each step
+(`random.random() < ratio`) stays: only you may decide to draw it once for a whole sequence. For a graph, what the steps
+draw on the host is drawn in front of the loop, in the same order, where no step may end it; each step then picks by
+that from the given step and its own output, which must have one shape.
 
 *mixed* loops and recurrences are tried at once first; where both ways are open, `perflint verify` races them. They and
 the other kinds, and *vectorizable* loops of which something can't be proved, are captured as CUDA graphs by
 `perflint.runtime.graphs`: `exact` where no gradients are recorded, else `rounding`, and a candidate that waits for
 `--unsafe`, because the program then depends on perflint-torch. A function that only computes on the device is decorated
 with `cuda_graph`, below its other decorators. Else the loop, with the code around it that computes, or makes what it
-fills, becomes a function: under `graphed_step` where no gradients are recorded, else under `cuda_graph`, if nobody else
-changes its names or views of its memory. What a function reads back, prints, keeps, draws or makes on the host stands
-in the way, also in functions of its file that it calls, and in functions and modules of other files where it can be
-seen what builds them, or hands them to a constructor; so do other modules that a caller hands over, calls that differ
-each time, and decorators that nobody knows or that do more than call the function: they may compile it.
+fills, becomes a function, under `graphed_step` where no gradients are recorded, if nobody else changes its names or
+views of its memory. In the way stand what is read back, printed, kept, drawn or made on the host, also in functions
+that are called, of other files where it can be seen what builds their modules; other modules that a caller hands over;
+calls that differ each time; and decorators that nobody knows or that do more than call the function.
 
 Under `torch.no_grad()`, a loop that ends by a test of what it made becomes a call of `graphed_loop`: the test is read
 once in several steps, and what was computed past the end is dropped; `last_state=False` says that the loop-carried
-state is dead after the loop. The loop counts by `range`, tests at the end of a step, and its results go into lists that
-are stacked. A step writes in place only to what it made itself, so that what is past the end leaves no trace. It
-assumes that no other file compiles the function (by torch.jit none that the run doesn't see) or takes second
-derivatives of it, and that steps past the end can't fail on the device, as a draw from no chances does, or an index
-past the end of a table. Where shapes or numbers differ at each call, or something does need the host, the function
-stays eager, and a warning says why. A parameter that is used outside of the function as well, or in several calls
-before one `backward`, has its gradients added up in another order. A loop that is captured already isn't reported.
+state is dead after the loop. The loop counts by `range`, tests at the end of a step, writes in place only to what the
+step made, and its results go into lists that are stacked. It is assumed that no other file compiles the function (by
+torch.jit none that the run doesn't see) or takes second derivatives of it, and that steps past the end can't fail on
+the device, as a draw from no chances does, or an index past the end of a table. Where shapes or numbers differ at each
+call, or something does need the host, the function stays eager, and a warning says why. A parameter that is used
+elsewhere, too, or in several calls before one `backward`, has its gradients added up in another order. A loop that is
+captured already isn't reported.
 
 ## Measured
 One H200, torch 2.11.0, 2026-11-21. By `perflint fix` (medians of 21 interleaved pairs; `tests/gpu/measure.py`): a

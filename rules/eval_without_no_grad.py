@@ -109,15 +109,14 @@ def _fix(program: Program, place: ast.stmt) -> Fix:
         if use.fate in _WHY:
             raise Blocked(_WHY[use.fate].format(ast.unparse(use.node)), use.node)
     safety, title = api.without_gradients(program, place, uses)
-    switch = api.of_torch(program, "no_grad", place)
     if isinstance(place, ast.FunctionDef):
-        change = api.rewrite(program, api.Decorate(place, api.expression("{switch}()", switch=switch)))
+        switch = api.expression("{switch}()", switch=api.of_torch(program, "no_grad", place))
+        change = api.rewrite(program, api.Decorate(place, switch))
         return Fix(f"put `@torch.no_grad()` on `{place.name}`{title}", safety, change)
     if any(isinstance(each, ast.Yield | ast.YieldFrom | ast.Await) for each in api.own_nodes(place)):
         raise Blocked("code that gets control inside the loop would compute without gradients, too")
     few = _few(program, place)
-    block = api.statement("with {switch}():\n    {kept}", switch=switch, kept=few or [place])
-    change = api.rewrite(program, api.ReplaceStatements(tuple(few) or (place,), (block,)))
+    change = api.rewrite(program, api.under_no_grad(program, few or [place]))
     what = "what the model computes" if few else "the loop"
     return Fix(f"put {what} under `with torch.no_grad():`{title}", safety, change)
 

@@ -60,20 +60,24 @@ names its devices as CUDA's or the host (Apple's have no 64-bit floats), if the 
 if it is added to a float tensor. It is `behaviour` if an integer would become a float, if a sum that begins as the
 integer 0 is shown or handed on as it is (without an iteration it would be 0.0), if the value's shape may change from
 iteration to iteration, which takes a `.reshape(())`, and where a sum of integers that aren't counts might pass 2**63.
-Numbers of one tensor that a loop over a range reads one by one, `ids[i].item()`, are copied in front of it, `exact`,
-no more of them than the loop counts to; `.flatten()` stands where the tensor may have more axes. It is `behaviour` if
+
+Numbers of one tensor that a loop over a range reads one by one, `ids[i].item()`, are copied in front of it, `exact`, no
+more of them than a loop counts to from 0; `.flatten()` stands where the tensor may have more axes. It is `behaviour` if
 the tensor might be a list of tensors. The loop may neither write to the tensor, by any name, nor bind it anew.
+
 What is appended to an empty list, or written to the slots of a host's tensor in order, is kept, cloned where others may
 write to it, and read at once after the loop: `exact`; the values stay in the device's memory until then. Reads below a
-periodic guard are converted there. There is no fix if the host waits for something else right beside it, several
-times more in an iteration, or in an inner loop, so that little is gained; if the variable escapes before the loop ends,
-as an attribute may; if a meter keeps it; if another read of the value remains in the iteration; or if the value may be
-complex in a file that computes with complex numbers. The fix assumes that what has `.item()` and was computed from
-device tensors is a tensor, and that all additions to one variable come from one device.
+periodic guard are converted there.
+
+There is no fix if the host waits for something else right beside it, several times more in an iteration, or in an inner
+loop, so that little is gained; if the variable escapes before the loop ends, as an attribute may; if a meter keeps it;
+if another read of the value remains; or if the value may be complex in a file that computes with such. The fix assumes
+that what has `.item()` and was computed from device tensors is a tensor, and that all additions to one variable come
+from one device.
 
 What goes to `print`, `sys.stdout.write`, `logging`, a bar of tqdm or a scalar of a summary writer, and nowhere else, is
 handed to `perflint.runtime.reports.later`: `exact`, and a candidate that waits for `--unsafe`, because the program then
-depends on perflint-torch. The statement stays as it is, in a lambda or a function called `report`: its tensors are
+depends on perflint-torch. The call stays as it is, in a lambda, or a function where that would be long: its tensors are
 copied to the host without waiting, and it runs when they have arrived, in order, at most 32 reports behind.
 Numbers, strings and what is read of other objects are bound when it is deferred. All outstanding reports are made
 before anything else is written to the same stream, log, bar or writer, before another program starts, before an
@@ -82,9 +86,8 @@ statements that print in every iteration are deferred with it. A clock that the 
 device: a step seems as long as its launch; a bar shows the loss of a step a little behind its count. There is no fix
 where the call's result is used, where what it raises is caught in the function, where the value is computed with
 otherwise, where a tensor is shown that tells its device or its graph, where the loop flushes a stream in every
-iteration, where the file calls `os._exit` or `os.kill`, or compiles with torch.jit, and where another read of the value
-remains. It assumes that nothing writes to a file descriptor behind Python's back, and that nobody waits for threads
-which print.
+iteration, and where the file calls `os._exit` or `os.kill`, or compiles with torch.jit. It assumes that nothing writes
+to a file descriptor behind Python's back, and that nobody waits for threads which print.
 
 ## Measured
 

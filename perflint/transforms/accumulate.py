@@ -24,21 +24,19 @@ from perflint.analysis.values.dtypes import (
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.source import Fix, Safety
-from perflint.syntax.walk import own_nodes, path_of, receiver_of, text_of
+from perflint.syntax.walk import own_nodes, path_of, receiver_of
 from perflint.transforms.collected import (
     ANY_SHAPE,
     Accumulator,
     accumulator_of,
     collection,
-    last_converted,
     shape_of_one,
 )
 from perflint.transforms.host_code import Read, item_of, read_of, way_to
 from perflint.transforms.operations import InsertAfter, Replace, expression
 from perflint.transforms.operations import statement as statement_of
-from perflint.transforms.rewrite import Blocked, rewrite
+from perflint.transforms.rewrite import Blocked, check_written, rewrite
 
-_PLAIN = re.compile(r"%%|%[-+ #0-9.*]*[diueEfFgG]|\{\{|\}\}|\{[^{}:!]*:[^{}]*[eEfFgG%]\}")  # shows 0 as 0.0
 _ORDERING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _FRACTIONS = re.compile(r"\b(fractions|decimal|sympy)\b")
 _BY_NAME = {f"builtins.{each}" for each in ("exec", "eval", "locals", "vars")}  # what may read any variable
@@ -87,10 +85,11 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
         if not all(_is_integer(program, other) for other in _others(program, read.top, added)):
             raise Blocked("it is combined with what may be no integer")
         suffix, convert = "" if is_wide_integer(program, read.base) else ".long()", "int"
-        bounded = _is_bounded(program, read.base) and all(
-            _is_small(program, each) for each in _others(program, read.top, added)
-        )
-        if not bounded or any(abs(each) > _MUCH for each in starts):
+        if (
+            not _is_bounded(program, read.base)
+            or any(_others(program, read.top, added))
+            or any(abs(each) > _MUCH for each in starts)
+        ):
             safety, proviso = Safety.BEHAVIOUR, ", where it stays below 2**63"
     else:
         if read.converts_to == "int":
@@ -111,7 +110,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     if after is not None and all(_reads_alike(program, each) for each in after) and all(abs(n) < _MUCH for n in starts):
         keeps_integer = False  # an integer gives what the same float does
     converted = statement_of(f"{{path}} = {convert}({{path}})", path=path)
-    behind = [InsertAfter(last_converted(program, found.loop), (converted,))] if after != [] else []
+    behind = [InsertAfter(found.loop, (converted,))] if after != [] else []
     change = rewrite(program, read.replaced(suffix), *inside, *behind)
     when = "read it once, after the loop" if behind else "read it where that is needed"
     if shape_of_one(program, read.base):
@@ -166,21 +165,9 @@ def _reads_alike(program: Program, node: ast.expr) -> bool:
 def _shows_as_float(program: Program, node: ast.expr) -> bool:
     """Is it formatted as a float, whatever number it is?"""
     read = program.parent(node)
-    if text := _template(program, node):
-        return not re.search(r"[%{]", _PLAIN.sub("", text))
     form = read.format_spec if isinstance(read, ast.FormattedValue) else None
     last = form.values[-1:] if isinstance(form, ast.JoinedStr) else []
     return any(isinstance(each, ast.Constant) and str(each.value).endswith(tuple("eEfFgG%")) for each in last)
-
-
-def _template(program: Program, node: ast.expr) -> str:
-    around = program.parent(node)
-    outer = program.parent(around) if isinstance(around, ast.Tuple) else around
-    if isinstance(outer, ast.BinOp) and isinstance(outer.op, ast.Mod) and outer.left is not node:
-        text: ast.expr | None = outer.left
-    else:
-        text = receiver_of(around, "format")
-    return text_of(text)
 
 
 def _kind_of_sum(program: Program, read: Read, starts: Sequence[int | float]) -> str:
@@ -247,11 +234,6 @@ def _is_bounded(program: Program, node: ast.expr) -> bool:
     return "same_kind" in found.traits and _is_bounded(program, found.tensor)
 
 
-def _is_small(program: Program, node: ast.expr) -> bool:
-    value = program.value(node)
-    return isinstance(value.literal, int | None) and value.is_literal and abs(value.literal or 0) < _MUCH
-
-
 def _starting_values(program: Program, found: Accumulator) -> list[int | float]:
     region = start_region(program, found.loop, found.path, _is_number)
     if region is None:
@@ -284,7 +266,8 @@ def _conversions_inside(program: Program, found: Accumulator, convert: str, keep
         check_cold(program, node)
         if keeps_integer and not _follows(program, node, found):
             raise Blocked(f"line {node.lineno} reads `{found.path}`, which may still be an integer there")
-        converted.append(_converted(program, node, found.path, convert))
+        check_written(program, node)
+        converted.append(Replace(node, expression(f"{convert}({{sum}})", sum=node)))
     return converted
 
 
@@ -293,18 +276,6 @@ def check_cold(program: Program, node: ast.expr) -> None:
         raise Blocked(
             f"line {node.lineno} reads `{program.segment(node)}` in every iteration: let it do so every few steps"
         )
-
-
-def _converted(program: Program, node: ast.Name | ast.Attribute | ast.Subscript, path: str, convert: str) -> Replace:
-    if program.segment(node) != path or _is_in_string(program, node):
-        raise Blocked(f"line {node.lineno} reads `{path}` inside a string")
-    return Replace(node, expression(f"{convert}({{sum}})", sum=node))
-
-
-def _is_in_string(program: Program, node: ast.expr) -> bool:
-    """Is its code shown, too, as in `f"{loss=}"`?"""
-    in_string = any(isinstance(each, ast.JoinedStr) for each in program.ancestors(node))
-    return in_string and program.text[program.span(node)[1] :].lstrip()[:1] == "="
 
 
 def _follows(program: Program, node: ast.expr, found: Accumulator) -> bool:

@@ -66,7 +66,7 @@ class Block:
                     lines = [lines[0].with_changes(leading_lines=self._above[line])]
             else:
                 lines, count = self._changed(old.body[index:], changes)
-            if lines and index and not body and isinstance(old, cst.IndentedBlock):
+            if lines and not body and (index or changes) and isinstance(old, cst.IndentedBlock):
                 lines = [_close(lines[0]), *lines[1:]]  # as the first line of the block
             body += [_under(over, lines[0]), *lines[1:]] if lines else []
             if lines:
@@ -214,10 +214,6 @@ class Block:
         is_behind = bool(comments) and comments[-1].line == last and note_of(statement).alone and is_short
         behind = comments.pop() if is_behind else None
         blocks = {name: block for name in BLOCKS if (block := getattr(statement, name, None))}
-        rest = blocks.get("orelse", ())
-        if isinstance(line, cst.If) and len(rest) == 1 and isinstance(rest[0], ast.If) and is_new(rest[0]):
-            del blocks["orelse"]
-            line = line.with_changes(orelse=self._new(rest[0], note_of(rest[0]).last))  # an `elif`
         if blocks:
             self._column += len(self._unit or self._coder.indent)
             inside: dict[str, Sequence[Any]] = {name: self._lines(block) for name, block in blocks.items()}

@@ -55,7 +55,7 @@ class Coder:
         (written,) = cst.parse_module(_text(marked) + "\n").body
         found = written.with_changes(leading_lines=()).visit(_Filling(self))
         if isinstance(found, cst.FunctionDef) and any(note_of(node).rows):
-            found = _signed_in_rows(found, note_of(node).rows, self.indent)
+            found = _signed_in_rows(found, self.indent)
         assert isinstance(found, cst.SimpleStatementLine | cst.BaseCompoundStatement)
         return found
 
@@ -197,13 +197,11 @@ def laid_out(node: cst.BaseExpression, rows: tuple[int, ...], indent: str) -> cs
     return node.with_changes(elements=laid, lpar=[cst.LeftParen(row)], rpar=[cst.RightParen()])
 
 
-def _signed_in_rows(node: cst.FunctionDef, rows: tuple[int, ...], indent: str) -> cst.FunctionDef:
-    params = node.params.params
-    ends = set(itertools.accumulate(rows))
-    row, blank = _line_break(indent), cst.SimpleWhitespace(" ")
-    commas = [cst.Comma(whitespace_after=row if at in ends else blank) for at in range(1, len(params))]
-    last = cst.Comma(whitespace_after=_line_break(""))
-    laid = [each.with_changes(comma=comma) for each, comma in zip(params, [*commas, last], strict=True)]
+def _signed_in_rows(node: cst.FunctionDef, indent: str) -> cst.FunctionDef:
+    *params, last = node.params.params
+    row, end = _line_break(indent), _line_break("")
+    laid = [each.with_changes(comma=cst.Comma(whitespace_after=row)) for each in params]
+    laid.append(last.with_changes(comma=cst.Comma(whitespace_after=end)))
     return node.with_changes(params=node.params.with_changes(params=laid), whitespace_before_params=row)
 
 

@@ -54,7 +54,7 @@ def collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr
     stacked = f"{{torch}}.stack({{path}}){flattened(program, read.base)}.tolist()"
     behind = statement_of(f"if {{path}}:\n    {{path}} = {stacked}", path=path, torch=torch)
     kept = kept_until(program, read.base, statement, found.loop)
-    change = rewrite(program, read.replaced(kept), InsertAfter(last_converted(program, found.loop), (behind,)))
+    change = rewrite(program, read.replaced(kept), InsertAfter(found.loop, (behind,)))
     title = f"collect `{path}` on the device and read it once, after the loop"
     if shape_of_one(program, read.base):
         return Fix(f"{title}{ANY_SHAPE}", Safety.BEHAVIOUR, change)
@@ -94,10 +94,9 @@ def flattened(program: Program, node: ast.expr) -> str:
 
 def _is_left_alone(program: Program, node: ast.expr, loop: ast.AST) -> bool:
     graph = program.get(Flow).graph(node)
-    values = graph.definitions(node) if isinstance(node, ast.Name) else frozenset()
-    made = next(iter(values)) if len(values) == 1 else None
-    is_made = isinstance(made, Definition) and not made.steps and made.updates is None
-    if not isinstance(made, Definition) or not is_made or made.source is None or not graph.is_within(made.node, loop):
+    made = graph.only_definition(node)
+    is_plain = made is not None and not made.steps and made.updates is None and graph.is_within(made.node, loop)
+    if made is None or made.source is None or not is_plain:
         return False
     scope = program.function_of(node) or program.tree
     uses = (each for each in ast.walk(scope) if isinstance(each, ast.Name) and each.id == path_of(node))
@@ -146,21 +145,20 @@ def _only_steps(program: Program, write: Write) -> bool:
 
 def _check_list(program: Program, found: Accumulator, name: ast.Name) -> None:
     graph = program.get(Flow).graph(name)
-    made = [each for each in graph.definitions(name) if isinstance(each, Definition)]
-    source = made[0].source if len(made) == 1 and not made[0].steps else None
-    is_new = (
-        source is not None and not isinstance(source, ast.Name | ast.Attribute) and is_empty_list(program.value(source))
-    )
-    if not is_new or len(graph.definitions(name)) > 1 or graph.is_within(made[0].node, found.loop):
+    made = graph.only_definition(name)
+    source = made.source if made is not None and not made.steps else None
+    is_new = source is not None and not isinstance(source, ast.Name | ast.Attribute)
+    is_inside = made is not None and graph.is_within(made.node, found.loop)
+    if made is None or source is None or is_inside or not (is_new and is_empty_list(program.value(source))):
         raise Blocked(f"`{found.path}` is not known to be empty when the loop starts")
-    statement = program.statement_of(made[0].node)
+    statement = program.statement_of(made.node)
     if isinstance(statement, ast.Assign) and len(statement.targets) > 1:
         raise Blocked(f"`{found.path}` is known by another name, too")
     if len(found.additions) > 1:
         raise Blocked(f"several lines append to `{found.path}`")
-    for use in made[0].uses:
+    for use in made.uses:
         if not graph.is_within(use, found.loop):
-            if graph.reaches(use, found.loop, avoiding=made[0].node):
+            if graph.reaches(use, found.loop, avoiding=made.node):
                 raise Blocked(f"`{found.path}` is not known to be empty when the loop starts")
         elif program.statement_of(use) not in found.additions and not _is_length(program, use):
             raise Blocked(f"line {use.lineno} reads `{found.path}` in the loop")
@@ -207,15 +205,12 @@ def slot_store(program: Program, sync: Sync) -> Fix | None:
 
 
 def _made(program: Program, kept: ast.Name) -> Definition | None:
-    found = program.get(Flow).graph(kept).definitions(kept)
-    made = next(iter(found)) if len(found) == 1 else None
-    source = made.source if isinstance(made, Definition) and not made.steps else None
+    made = program.get(Flow).graph(kept).only_definition(kept)
+    source = made.source if made is not None and not made.steps else None
     call = operation(program, source) if source is not None else None
-    is_filled = (
-        call is not None and "factory" in call.traits and not call.traits.isdisjoint({"taking_sizes", "filling"})
-    )
-    is_host = call is not None and {each.arg for each in call.call.keywords} <= {"dtype"}
-    return made if isinstance(made, Definition) and is_filled and is_host else None
+    if call is None or "factory" not in call.traits or call.traits.isdisjoint({"taking_sizes", "filling"}):
+        return None
+    return made if {each.arg for each in call.call.keywords} <= {"dtype"} else None
 
 
 def _counts(program: Program, loop: ast.For, index: ast.Name) -> bool:
@@ -314,41 +309,3 @@ def _check_exits(program: Program, loop: Loop, scope: ast.AST, path: str) -> Non
     read = (graph.places[node][0] in left for node in occurrences(scope, path) if node in graph.places)
     if any(read):
         raise Blocked(f"an exception may leave the loop, and `{path}` is read after it")
-
-
-def last_converted(program: Program, loop: ast.stmt) -> ast.stmt:
-    block = program.block_of(loop)
-    for each in block[block.index(loop) + 1 :]:
-        if not _converts(program, each):
-            break
-        loop = each
-    return loop
-
-
-def _converts(program: Program, statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.If):
-        is_alone = len(statement.body) == 1 and not statement.orelse
-        value = _assigned_call(statement.body[0]) if is_alone else None
-        stacked = receiver_of(value, "tolist")
-        stacked = receiver_of(stacked, "flatten") or stacked
-        is_stack = isinstance(stacked, ast.Call) and program.qualified(stacked.func) == "torch.stack"
-        return is_stack and _converted(statement.body[0], stacked) == (path_of(statement.test),) * 2
-    value = _assigned_call(statement)
-    path, given = _converted(statement, value)
-    name = program.qualified(value.func) if value is not None else ""
-    if name in ("builtins.float", "builtins.int"):
-        return given == path
-    return name in ("torch.cat", "torch.stack") and given in (f"{path}_parts", f"{path}Parts")
-
-
-def _assigned_call(statement: ast.stmt) -> ast.Call | None:
-    value = statement.value if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
-    return value if isinstance(value, ast.Call) else None
-
-
-def _converted(statement: ast.stmt, call: ast.expr | None) -> tuple[str, str]:
-    if not isinstance(statement, ast.Assign) or not isinstance(call, ast.Call) or not call.args:
-        return "", "?"
-    rest = (*call.args[1:], *(each.value for each in call.keywords))
-    is_plain = all(isinstance(each, ast.Constant) for each in rest)
-    return path_of(statement.targets[0]), path_of(call.args[0]) if is_plain else "?"

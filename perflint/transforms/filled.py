@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import math
-import operator
 import re
+from contextlib import suppress
 
 from perflint import torch_ops
 from perflint.analysis.data.origins import Origins
@@ -29,13 +29,6 @@ _LARGEST = {  # the dtype is torch's own where none is told; one that isn't know
     "torch.bfloat16": (2 - 2**-7) * 2.0**127,
 }
 _WHOLE = re.compile(r"torch\.(u?int\d+|long|int|short|bool)")  # of which too large a number fails in any way
-_OPERATORS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-}
 
 
 def moved_at_once(program: Program, call: ast.Call) -> Move | None:
@@ -199,32 +192,26 @@ def _check_range(program: Program, call: ast.Call, number: ast.expr) -> None:
     if _WHOLE.fullmatch(dtype):
         return
     value, largest = _known(program, number), _LARGEST.get(dtype, _HALF)
-    if isinstance(value, int):
+    if value is None:
+        is_arithmetic = not any(isinstance(each, ast.Name | ast.Attribute) for each in ast.walk(number))
+        is_within = largest >= _SINGLE and not is_arithmetic
+    elif isinstance(value, int):
         is_within = abs(value) <= min(largest, _LONG)
     else:
-        is_within = largest >= _SINGLE if value is None else abs(value) <= largest or not math.isfinite(value)
+        is_within = abs(value) <= largest or not math.isfinite(value)
     if not is_within:
         raise Blocked(f"`{program.segment(number)}` may be too large for the dtype, and to fill with that fails")
 
 
 def _known(program: Program, number: ast.expr) -> float | None:
-    """The written number, also of `float("1e40")` or arithmetic, but for its sign."""
+    """The written number, but for its sign."""
     value = program.value(number).literal
-    try:
-        if isinstance(value, int | float):
-            return value
-        if isinstance(number, ast.UnaryOp):
-            return _known(program, number.operand)
-        if isinstance(number, ast.Call) and program.qualified(number.func) == "builtins.float" and number.args:
-            value = program.value(number.args[0]).literal
+    if isinstance(value, int | float):
+        return value
+    if isinstance(number, ast.UnaryOp):
+        return _known(program, number.operand)
+    if (made := program.call_of(number, "builtins.float")) is not None and made.args:
+        value = program.value(made.args[0]).literal
+        with suppress(ValueError):
             return float(value) if isinstance(value, str | int | float) else None
-        compute = _OPERATORS.get(type(number.op)) if isinstance(number, ast.BinOp) else None
-        if compute is None or not isinstance(number, ast.BinOp):
-            return None
-        left, right = _known(program, number.left), _known(program, number.right)
-        if left is None or right is None or not math.isfinite(compute(float(left), float(right))):
-            return None
-        found = compute(left, right)
-    except (ArithmeticError, TypeError, ValueError):
-        return None
-    return found if isinstance(found, int | float) else None
+    return None

@@ -1,29 +1,39 @@
-"""Turns a loop that updates tensors one by one into operations on lists of all of them: torch._foreach_*."""
+"""Updates tensors that a loop walks all at once: by torch._foreach_* on lists, or torch.nn.utils.clip_grad_value_."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
 from perflint.analysis.call_graph import handlers
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.modules import filled
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.scopes import bind
+from perflint.syntax.scopes import bind, bound_names
 from perflint.syntax.source import Fix, Safety
-from perflint.syntax.walk import path_of, variables_in
+from perflint.syntax.walk import path_of, receiver_of, variables_in
 from perflint.transforms.averages import Lerp, lerp_of
-from perflint.transforms.clipped import clipped
-from perflint.transforms.gathered import Gathering
-from perflint.transforms.operations import ReplaceStatements, expression, is_new, negated, new, statement
-from perflint.transforms.rewrite import Blocked, of_torch, rewrite, taken_around
+from perflint.transforms.operations import (
+    FIT,
+    ReplaceStatements,
+    expression,
+    in_rows,
+    is_new,
+    negated,
+    new,
+    same_code,
+    standing_for,
+    statement,
+    tuple_of,
+)
+from perflint.transforms.rewrite import Blocked, Taken, of_torch, rewrite, taken_around
 
 _BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
-_RESULTS = {"add": "sums", "sub": "differences", "mul": "products", "div": "quotients"}
 _METHODS = {  # and their arguments
     "mul": ("other",),
     "div": ("other",),
@@ -53,7 +63,7 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
     block, conditions = _updating_block(loop)
     if read := sorted(program.get(Flow).graph(loop).live_out(loop)):
         raise Blocked(f"`{read[0]}` is read behind the loop", loop)
-    if (fix := clipped(program, loop, block, conditions)) is not None:
+    if (fix := _clipped(program, loop, block, conditions)) is not None:
         return fix
     lists = _Lists(program, loop)
     statements = _inlined(block)
@@ -65,8 +75,8 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
     if not all(map(lists.is_distinct, lists.written)):
         raise Blocked("it isn't known that each of the tensors is walked but once")
     leaves = dict(lists.lists.values())
-    gathering = Gathering(program, loop, conditions, leaves, lists.code, lists.taken)
-    change = rewrite(program, ReplaceStatements((loop,), tuple(gathering.written())))
+    written = _gathered(loop, conditions, leaves, lists.code, lists.taken)
+    change = rewrite(program, ReplaceStatements((loop,), tuple(written)))
     title = "launch each operation once for all parameters: torch._foreach_*"
     reason = "no two of the tensors share memory"
     if len({ast.unparse(_root(leaf)) for _, leaf in lists.lists.values()}) > 1:
@@ -113,6 +123,81 @@ def _is_guard(each: ast.stmt) -> TypeGuard[ast.If]:
     return isinstance(each, ast.If) and [type(inner) for inner in each.body] == [ast.Continue] and not each.orelse
 
 
+def _clipped(program: Program, loop: ast.For, block: Sequence[ast.stmt], conditions: Sequence[ast.expr]) -> Fix | None:
+    """The fix of a loop whose `block` only clamps gradients to [-x, x]: one call; None for other loops.
+
+    The call passes over parameters without a gradient; other `conditions` for the block it has no room for.
+    """
+    only = block[0] if len(block) == 1 else None
+    call = only.value if isinstance(only, ast.Expr) and isinstance(only.value, ast.Call) else None
+    if call is None or not _clamps_gradient(call, loop.target):
+        return None
+    given = bind(call, ("min", "max"))
+    low, high = given.get("min"), given.get("max")
+    is_even = isinstance(low, ast.UnaryOp) and isinstance(low.op, ast.USub)
+    if high is None or not is_even or not same_code(low.operand, high):  # type: ignore[union-attr]
+        return None
+    is_free = isinstance(high, ast.Constant) or (
+        path_of(high) and path_of(high).partition(".")[0] not in bound_names(loop)
+    )
+    there = expression("{param}.grad is not None", param=path_of(loop.target))
+    is_whole = all(ast.unparse(each) == ast.unparse(there) for each in conditions)
+    if not is_free or not is_whole or program.value(high).kind is Kind.TENSOR:
+        return None
+    function = of_torch(program, "nn.utils.clip_grad_value_", loop)
+    made = statement("{function}({walked}, {high})", function=function, walked=loop.iter, high=high)
+    change = rewrite(program, ReplaceStatements((loop,), (standing_for(made, loop),)))
+    title, doubt = "clip all gradients at once: torch.nn.utils.clip_grad_value_", _doubt(program, loop, high)
+    return Fix(f"{title}, if {doubt}", Safety.BEHAVIOUR, change) if doubt else Fix(title, Safety.EXACT, change)
+
+
+def _clamps_gradient(call: ast.Call, param: ast.expr) -> bool:
+    method = call.func if isinstance(call.func, ast.Attribute) else None
+    names = (f"{path_of(param)}.grad", f"{path_of(param)}.grad.data")
+    return method is not None and method.attr in ("clamp_", "clip_") and path_of(method.value) in names
+
+
+def _doubt(program: Program, loop: ast.For, high: ast.expr) -> str:
+    if any(handlers(program, loop)):  # which leaves some gradients clamped, and raises another error
+        return "no exception is caught half-way"
+    if program.value(high).kind is not Kind.NUMBER:
+        return f"`{program.segment(high)}` is a number"
+    module = receiver_of(loop.iter, "parameters")
+    return "" if module is not None and filled(program, module) else "there are parameters: torch clips no empty list"
+
+
+def _gathered(
+    loop: ast.For, conditions: Sequence[ast.expr], lists: Mapping[str, ast.expr], code: Sequence[ast.stmt], taken: Taken
+) -> list[ast.stmt]:
+    """The `code` on the `lists`, made by name of what the loop walks where the `conditions` hold, if there is any.
+
+    torch._foreach_* takes no empty lists. What several hold is walked once, so that they are as long.
+    """
+    name = next(iter(lists)) if len(lists) == 1 else taken.fresh("pairs")
+    made = statement("{name} = {listed}", name=name, listed=_listed(tuple_of([*lists.values()]), loop, conditions))
+    if len(lists) > 1:
+        code = _unzipped(name, [*lists], code)
+    return [standing_for(made, loop), statement("if {name}:\n    {*code}", name=name, code=code)]
+
+
+def _listed(leaf: ast.expr, loop: ast.For, conditions: Sequence[ast.expr]) -> ast.expr:
+    if ast.unparse(leaf) == ast.unparse(loop.target) and not conditions:
+        return expression("list({walked})", walked=loop.iter)
+    return in_rows(new(ast.ListComp(leaf, [new(ast.comprehension(loop.target, loop.iter, [*conditions], 0))])), FIT)
+
+
+def _unzipped(pairs: str, names: Sequence[str], code: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """The code, with the lists in it: one call that takes them first, and once, is handed them as they are zipped."""
+    call = code[0].value if len(code) == 1 and isinstance(code[0], ast.Expr) else None
+    uses = [each.id for node in code for each in ast.walk(node) if isinstance(each, ast.Name) and each.id in names]
+    if isinstance(call, ast.Call) and uses == [*map(path_of, call.args[: len(names)])] == [*names]:
+        zipped = expression("f(*zip(*{pairs}))", pairs=pairs).args  # type: ignore[attr-defined]
+        args = [*zipped, *call.args[len(names) :]]
+        return [new(ast.Expr(in_rows(new(ast.Call(call.func, args, call.keywords)), FIT)))]
+    unzipped = new(ast.Assign([tuple_of(names, ast.Store())], expression("zip(*{pairs})", pairs=pairs)))
+    return [unzipped, *code]
+
+
 class _Lists:
     """The lists that stand for what one iteration looks at, and the code on them."""
 
@@ -122,22 +207,14 @@ class _Lists:
         self.code: list[ast.stmt] = []
         self.unsure = ""
         self._own = variables_in(loop.target)
-        self.named: dict[str, ast.expr] = {}
         self.written: list[ast.expr] = []
         self.taken = taken_around(program, loop)
 
     def add(self, node: ast.stmt) -> None:
-        value = node.value if isinstance(node, ast.Expr | ast.Assign | ast.AugAssign) else None
         if isinstance(node, ast.AugAssign) and type(node.op) in _BINARY and self.is_leaf(node.target):
             self._update(_BINARY[type(node.op)], node.target, [node.value])
-        elif isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name) and value is not None:
-            self.named[target.id] = self._several(value)
-            if not self.is_leaf(value):
-                name = self.taken.fresh(f"{target.id}_list")
-                self.code.append(statement("{name} = {value}", name=name, value=self.named[target.id]))
-                self.named[target.id] = expression(name)
-        elif isinstance(node, ast.Expr) and isinstance(value, ast.Call):
-            self._call(value)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            self._call(node.value)
         elif isinstance(node, ast.Assign):
             raise Blocked("each tensor gets memory of its own anew: write into it with `copy_`", node)
         else:
@@ -180,15 +257,6 @@ class _Lists:
     def _update(self, name: str, target: ast.expr, given: Sequence[ast.expr]) -> None:
         own = self._several(target)
         self.written.append(target)
-        if name == "copy" and (parts := self._blend(target, given[0])) is not None:
-            factor, other = parts
-            value = self._several(other)
-            first = next((name for name, leaf in self.lists.values() if ast.dump(leaf) in ast.dump(other)), "others")
-            scaled = self.taken.fresh(f"scaled_{first}")
-            self.code.append(statement("{name} = {value}", name=scaled, value=value))
-            self._emit("mul_", own, [self._scalar(factor)])
-            self._emit("add_", own, [expression(scaled)])
-            return
         if len(given) == 2 and name in ("add", "sub"):
             alpha = ast.keyword("alpha", self._scalar(given[1]))
             call = self._foreach(f"{name}_", [own, self._several(given[0])])
@@ -198,38 +266,17 @@ class _Lists:
             return
         self._emit(f"{name}_", own, [self._either(each) for each in given])
 
-    def _blend(self, target: ast.expr, value: ast.expr) -> tuple[ast.expr, ast.expr] | None:
-        """The factor and the other part of a sum of the tensor times a number and something else."""
-        if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
-            return None
-        for scaled, other in ((value.left, value.right), (value.right, value.left)):
-            if isinstance(scaled, ast.BinOp) and isinstance(scaled.op, ast.Mult) and not self.is_leaf(other):
-                for own, factor in ((scaled.left, scaled.right), (scaled.right, scaled.left)):
-                    if ast.dump(own) == ast.dump(target) and not self._mentions_own(factor):
-                        return factor, other
-        return None
-
     def _emit(self, name: str, own: ast.expr, given: Sequence[ast.expr]) -> None:
         self.code.append(statement("{call}", call=self._foreach(name, [own, *given])))
 
     def _foreach(self, name: str, given: Sequence[ast.expr]) -> ast.expr:
         function = of_torch(self.program, f"_foreach_{name}", self.loop)
-        return expression("{function}({*given})", function=function, given=given)
-
-    def _operand(self, node: ast.expr) -> ast.expr:
-        value = self._either(node)
-        if not self._mentions_own(node) or not isinstance(value, ast.Call) or not isinstance(node, ast.BinOp):
-            return value
-        name = self.taken.fresh(_RESULTS[_BINARY[type(node.op)]])
-        self.code.append(statement("{name} = {value}", name=name, value=value))
-        return expression(name)
+        return in_rows(expression("{function}({*given})", function=function, given=given), FIT)
 
     def _either(self, node: ast.expr) -> ast.expr:
         return self._several(node) if self._mentions_own(node) else self._scalar(node)
 
     def _several(self, node: ast.expr) -> ast.expr:
-        if isinstance(node, ast.Name) and node.id in self.named:
-            return self.named[node.id]
         if self.is_leaf(node):
             key = ast.unparse(node)
             if key not in self.lists:
@@ -240,10 +287,7 @@ class _Lists:
             if not self._mentions_own(left) and name in ("add", "mul"):
                 left, right = right, left
             if self._mentions_own(left):
-                return self._foreach(name, [self._operand(left), self._operand(right)])
-        method = node.func if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords else None
-        if isinstance(node, ast.Call) and isinstance(method, ast.Attribute) and method.attr in _BINARY.values():
-            return self._foreach(method.attr, [self._several(method.value), self._either(node.args[0])])
+                return self._foreach(name, [self._either(left), self._either(right)])
         raise Blocked(f"`{self.program.segment(node)}` has no counterpart for lists", node)
 
     def _scalar(self, node: ast.expr) -> ast.expr:
@@ -266,7 +310,7 @@ class _Lists:
             self.unsure = self.unsure or self.program.segment(node)
 
     def _mentions_own(self, node: ast.expr) -> bool:
-        return not variables_in(node).isdisjoint(self._own | set(self.named))
+        return not variables_in(node).isdisjoint(self._own)
 
     def is_leaf(self, node: ast.expr) -> bool:
         if isinstance(node, ast.Name):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,7 +23,7 @@ from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import LOOPS, Loop, PlainLoop, own_nodes, path_of
 from perflint.transforms.aliases import is_made_in, names_of
-from perflint.transforms.collected import alone_in, last_converted
+from perflint.transforms.collected import alone_in
 from perflint.transforms.operations import (
     InsertAfter,
     InsertBefore,
@@ -37,7 +36,6 @@ from perflint.transforms.operations import (
 )
 from perflint.transforms.rewrite import Blocked, rewrite, taken_around
 
-_CAMELS = re.compile(r"[a-z]+[A-Z]\w*")
 _SWITCH = "torch.set_grad_enabled"
 
 
@@ -93,12 +91,12 @@ def joined_behind(program: Program, growing: TorchCall) -> Fix:
     for part in update.parts:
         result = update.name if update.starts is not None else ""
         _check_own(program, part, inner, update.statement, loop, result=result)
-    kept = taken_around(program, loop).fresh(f"{update.name}{'Parts' if _CAMELS.fullmatch(update.name) else '_parts'}")
+    kept = taken_around(program, loop).fresh(f"{update.name}_parts")
     change = rewrite(
         program,
         _start(program, update, loop, kept),
         ReplaceStatements((update.statement,), (standing_for(_append(update, kept), update.statement),)),
-        InsertAfter(last_converted(program, loop), (_join(update, kept),)),
+        InsertAfter(loop, (_join(update, kept),)),
     )
     safety = Safety.BEHAVIOUR if any(isinstance(each, ast.Subscript) for each in update.parts) else Safety.EXACT
     proviso = " (it keeps alive what they are parts of)" if safety is Safety.BEHAVIOUR else ""

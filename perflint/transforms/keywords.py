@@ -31,9 +31,6 @@ def with_keywords(trees: Trees, old: cst.Call, call: cst.Call, given: Given) -> 
         return call.with_changes(args=[*fresh, *rest] if rest else [*fresh[:-1], _last(fresh[-1])])
     above = front[-2].comma.whitespace_after if len(front) > 1 else call.whitespace_before_args  # type: ignore[union-attr]
     if isinstance(above, cst.ParenthesizedWhitespace):
-        if front[-1].keyword is not None and not rest and _is_commented(trees, old):  # of the last argument, mostly
-            between = above.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=())
-            return call.with_changes(args=[*front[:-1], *_parted(fresh, between), front[-1]])
         fits = _is_filled(front) and not rest and _inline(trees, old, place - 1, given) is _BLANK
         return call.with_changes(args=[*_behind(front, fresh, _BLANK if fits else above), *rest])
     first = _inline(trees, old, place - 1, given)
@@ -52,13 +49,6 @@ def _indent(trees: Trees, call: cst.Call) -> str:
     start = trees.text.rfind("\n", 0, trees.spans[call][0]) + 1
     line = trees.text[start:].partition("\n")[0]
     return line[: len(line) - len(line.lstrip())]
-
-
-def _is_commented(trees: Trees, call: cst.Call) -> bool:
-    """Does a comment follow in the line of its last argument and bracket?"""
-    end = trees.spans[call][1]
-    is_last = "\n" not in trees.text[trees.spans[call.args[-1]][1] : end]
-    return is_last and trees.text[end:].partition("\n")[0].lstrip(f"{_CLOSE},: ").startswith("#")
 
 
 def _is_filled(arguments: Sequence[cst.Arg]) -> bool:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import itertools
-import keyword
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, TypeVar
 
-from perflint.analysis.heat.rarity import asks_clock
 from perflint.analysis.program import Program
-from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bound_names, local_names
 from perflint.syntax.source import Edit, Source
-from perflint.syntax.walk import FUNCTIONS, path_of
+from perflint.syntax.walk import FUNCTIONS
 from perflint.transforms.operations import AddName, InsertAfter, InsertBefore, Operation, reference, statement
 
 if TYPE_CHECKING:
@@ -61,6 +57,24 @@ class Blocked(Exception):
         return self.reason if line is None else f"line {line}: {self.reason}"
 
 
+Made = TypeVar("Made")
+
+
+def first_of(attempts: Iterable[Callable[[], Made]]) -> Made:
+    """What the first attempt makes that isn't blocked; raises the first one's Blocked where all are."""
+    first: Blocked | None = None
+    for attempt in attempts:
+        try:
+            made = attempt()
+            break
+        except Blocked as reason:
+            first = first or reason
+    else:
+        assert first is not None
+        raise first
+    return made
+
+
 _LONG = 48
 
 
@@ -73,9 +87,6 @@ def shown(program: Program, node: ast.expr | ast.stmt) -> str:
             called = f"(...).{node.func.attr}"
         text = f"{called}(...)"
     return f"`{text if len(text) <= _LONG + 5 else text[:_LONG] + '...'}`"
-
-
-_SPEAKING = 3  # letters of a name
 
 
 @dataclass(frozen=True)
@@ -137,52 +148,19 @@ def check_alone(program: Program, statement: ast.stmt, *beside: ast.stmt) -> Non
         raise Blocked("it shares a line with something else: put it on lines of its own", statement)
 
 
-def subject_of(program: Program, node: ast.expr) -> ast.Name | None:
-    if isinstance(node, ast.Call):
-        name = program.qualified(node.func)
-        if not name:
-            return subject_of(program, node.func.value) if _is_method_of_tensor(node.func, program) else None
-        return subject_of(program, node.args[0]) if node.args and name != "builtins.len" else None
-    return node if isinstance(node, ast.Name) else None
+def check_written(program: Program, node: ast.expr) -> None:
+    """Raise Blocked where what is to change is shown as code by a string, `f"{loss=}"`, or isn't where that says."""
+    if not any(isinstance(each, ast.JoinedStr) for each in program.ancestors(node)):
+        return
+    try:
+        is_there = ast.dump(ast.parse(f"({program.segment(node)})", mode="eval").body) == ast.dump(node)
+    except SyntaxError:
+        is_there = False
+    if not is_there or program.text[program.span(node)[1] :].lstrip()[:1] == "=":
+        raise Blocked(f"`{ast.unparse(node)}` is read inside a string", node)
 
 
-def _is_method_of_tensor(node: ast.expr, program: Program) -> TypeGuard[ast.Attribute]:
-    return isinstance(node, ast.Attribute) and program.value(node.value).kind is Kind.TENSOR
-
-
-def name_for(program: Program, node: ast.expr) -> str:
-    name = _name_for(program, node)
-    is_free = name.isidentifier() and not keyword.iskeyword(name) and not hasattr(builtins, name)
-    return name if is_free or isinstance(node, ast.Name) else "value"
-
-
-def _name_for(program: Program, node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    if isinstance(node, ast.Subscript):
-        key = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        return key if isinstance(key, str) else _name_for(program, node.value)
-    if isinstance(node, ast.Name):
-        return node.id
-    if asks_clock(program, node):
-        return "elapsed"
-    if isinstance(node, ast.Call):
-        if program.qualified(node.func) == "builtins.len" and node.args:
-            return "batches" if program.value(node.args[0]).kind is Kind.LOADER else "length"
-        func = node.func
-        owner = func.value if _is_method_of_tensor(func, program) and path_of(func) else func
-        return _name_for(program, owner).removeprefix("get_")
-    names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
-    shared = (_shared(names).strip("_"), _shared([name[::-1] for name in names])[::-1].strip("_"))
-    return next((each for each in shared if len(each) >= _SPEAKING), "value")
-
-
-def _shared(names: list[str]) -> str:
-    alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*names, strict=False))
-    return "".join(letters[0] for letters in alike)
-
-
-_Import = ast.Import | ast.ImportFrom
+_IMPORTS = (ast.Import, ast.ImportFrom)
 
 
 def importing(program: Program, module: str, name: str) -> tuple[str, tuple[Operation, ...]]:
@@ -196,44 +174,26 @@ def importing(program: Program, module: str, name: str) -> tuple[str, tuple[Oper
         raise Blocked(f"`{name}` is something else in this file")
     if found:
         return name, (AddName(found[-1], name),)
-    return name, (_placed(program, statement(f"from {module} import {name}"), module),)
+    return name, (_placed(program, statement(f"from {module} import {name}")),)
 
 
 def _all_names(program: Program) -> frozenset[str]:
     return frozenset(names_in(program.tree))
 
 
-def _placed(program: Program, new: ast.stmt, module: str) -> Operation:
-    head: list[ast.stmt] = []
-    for each in program.tree.body:
-        if not (isinstance(each, _Import) or _is_docstring(program, each)):
-            break
-        head.append(each)
-    group = _group_of_torch(head)
-    before = [*itertools.takewhile(lambda each: _order(each) <= (True, module), group)]
-    if group and not before:
-        return InsertBefore(group[0], (new,))
-    last = before or head
-    return InsertAfter(last[-1], (new,)) if last else InsertBefore(program.tree.body[0], (new,))
+def _placed(program: Program, new: ast.stmt) -> Operation:
+    """What puts the import in front of the first name out of torch or perflint, else behind torch, or all others."""
+    body = program.tree.body
+    start = ast.get_docstring(program.tree, clean=False) is not None
+    head = [*body[:start], *itertools.takewhile(lambda each: isinstance(each, _IMPORTS), body[start:])]
+    of_torch = [each for each in head if _module(each).startswith(("perflint", "torch"))]
+    if first := next((each for each in of_torch if isinstance(each, ast.ImportFrom)), None):
+        return InsertBefore(first, (new,))
+    last = of_torch or head
+    return InsertAfter(last[-1], (new,)) if last else InsertBefore(body[0], (new,))
 
 
-def _group_of_torch(head: list[ast.stmt]) -> list[_Import]:
-    groups: list[list[_Import]] = []
-    for each in head:
-        if not isinstance(each, _Import) or (isinstance(each, ast.ImportFrom) and each.module == "__future__"):
-            continue
-        if groups and (groups[-1][-1].end_lineno or 0) + 1 >= each.lineno:
-            groups[-1].append(each)
-        else:
-            groups.append([each])
-    return next((group for group in groups if any(_order(each)[1].startswith("torch") for each in group)), [])
-
-
-def _order(node: _Import) -> tuple[bool, str]:
-    if isinstance(node, ast.Import):
-        return False, node.names[0].name.lower()
-    return True, "~" if node.level else (node.module or "").lower()
-
-
-def _is_docstring(program: Program, statement: ast.stmt) -> bool:
-    return statement is program.tree.body[0] and ast.get_docstring(program.tree, clean=False) is not None
+def _module(statement: ast.stmt) -> str:
+    if isinstance(statement, ast.ImportFrom):
+        return "" if statement.level else statement.module or ""
+    return statement.names[0].name if isinstance(statement, ast.Import) else ""

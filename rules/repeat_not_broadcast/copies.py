@@ -79,7 +79,7 @@ def _counts(program: Program, arguments: list[ast.expr]) -> tuple[ast.expr, ...]
 
 
 def _times(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
-    """`x` and `n` of `[x] * n`, `n * [x]`, `[x for _ in range(n)]`."""
+    """`x` and `n` of `[x] * n` and `n * [x]`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         for items, count in ((node.left, node.right), (node.right, node.left)):
             if (
@@ -88,21 +88,6 @@ def _times(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
                 and not isinstance(items.elts[0], ast.Starred)
             ):
                 return items.elts[0], count
-    if isinstance(node, ast.ListComp) and len(node.generators) == 1 and not node.generators[0].ifs:
-        generator = node.generators[0]
-        counted = (
-            isinstance(generator.iter, ast.Call)
-            and getattr(generator.iter.func, "id", "") == "range"
-            and len(generator.iter.args) == 1
-        )
-        if (
-            counted
-            and isinstance(node.elt, ast.Name)
-            and isinstance(generator.target, ast.Name)
-            and node.elt.id != generator.target.id
-        ):
-            assert isinstance(generator.iter, ast.Call)
-            return node.elt, generator.iter.args[0]
     return None
 
 

@@ -122,18 +122,8 @@ class _Layouts:
             return False
         self._proving.add(node)
         try:
-            if isinstance(node, ast.Constant):
-                return True
-            if isinstance(node, ast.BinOp):
-                return not isinstance(node.op, ast.MatMult) and all(map(self.is_in_order, (node.left, node.right)))
-            if isinstance(node, ast.UnaryOp):
-                return self.is_in_order(node.operand)
-            if isinstance(node, ast.Compare):
-                return all(map(self.is_in_order, (node.left, *node.comparators)))
             if isinstance(node, ast.Subscript):
                 return self._keeps_order(node.slice) and self.is_in_order(node.value)
-            if isinstance(node, ast.Attribute):
-                return node.attr in ("data", "grad") and self.is_in_order(node.value)
             return isinstance(node, ast.Call) and self._gives_order(node)
         finally:
             self._proving.discard(node)
@@ -147,8 +137,6 @@ class _Layouts:
         )
 
     def _gives_order(self, call: ast.Call) -> bool:
-        if self._program.qualified(call.func) == "torch.nn.Parameter" and call.args:
-            return self.is_in_order(call.args[0])
         found = api.operation(self._program, call)
         if found is None or any(each.arg in ("memory_format", "out", None) for each in call.keywords):
             return False

@@ -59,7 +59,6 @@ def first(tree: ast.AST, kind: type[ast.expr]) -> ast.expr:
         ),
         ("f(a,\n  b, **k)", "f(a,\n  b,\n  n=4,\n  p=True, **k)"),
         ("f(\r\n\ta,\r\n)", "f(\r\n\ta,\r\n\tn=4,\r\n\tp=True,\r\n)"),
-        ("f(a,\n  b=c) # why", "f(a,\n  n=4,\n  p=True,\n  b=c) # why"),
         (f"f(\n    {'a' * 70}, {'c' * 9}\n)", f"f(\n    {'a' * 70},\n    {'c' * 9},\n    n=4,\n    p=True,\n)"),
         (
             f"{'x' * 20} = f({'a' * 60}, c)\ng(\n    b\n)",

@@ -176,6 +176,11 @@ class Graph:
         value = self.values.get(name)
         return tuple(sources_of(value)) if value is not None else ()
 
+    def only_definition(self, name: ast.AST) -> Definition | None:
+        """The one value that a name may have, if it is bound in sight."""
+        found = self.definitions(name)
+        return found[0] if len(found) == 1 and isinstance(found[0], Definition) else None
+
     def reaching(self, name: ast.Name) -> Set[ast.AST]:
         """The ast.Name or ast.arg nodes whose values a name may have: one that is augmented, before that."""
         found = (node for node in self._bound_by(name) if isinstance(node, ast.Name | ast.arg))

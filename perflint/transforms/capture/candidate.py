@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import islice, starmap
 
 from perflint.analysis.autograd.effects import runs_backward
@@ -30,7 +31,7 @@ from perflint.transforms.capture.returned import check_returned
 from perflint.transforms.capture.step_obstacles import is_model
 from perflint.transforms.operations import Decorate, Replace, expression
 from perflint.transforms.remedy import TrainingStep
-from perflint.transforms.rewrite import Blocked, importing, rewrite, shown, taken_around
+from perflint.transforms.rewrite import Blocked, first_of, importing, rewrite, shown, taken_around
 
 _NOT_CAPTURED = ("torch.autograd", "torch.jit")
 
@@ -148,14 +149,7 @@ def _check_scripted(program: Program, loop: PlainLoop) -> None:
 
 def _outlined(program: Program, loop: PlainLoop) -> Fix:
     """The fix for an inner loop, with as little around it as will do; raises Blocked."""
-    first: Blocked | None = None
-    for inner in _statements(program, loop):
-        found = _try(program, inner)
-        if isinstance(found, Fix):
-            return found
-        first = first or found
-    assert first is not None
-    raise first
+    return first_of(partial(_outlined_at, program, inner) for inner in _statements(program, loop))
 
 
 def _statements(program: Program, loop: PlainLoop) -> Iterator[ast.stmt]:
@@ -167,31 +161,12 @@ def _statements(program: Program, loop: PlainLoop) -> Iterator[ast.stmt]:
             yield each
 
 
-def _try(program: Program, inner: ast.stmt) -> Fix | Blocked:
-    try:
-        return _outlined_at(program, inner)
-    except Blocked as reason:
-        return reason
-
-
 def _outlined_at(program: Program, inner: ast.stmt, what: str = "loop", *, acts: bool = False) -> Fix:
     around = _around_of(program, program.block_of(inner))
     if isinstance(around, LOOPS) and not _is_often_run(program, inner):
         raise Blocked("it runs once, and a graph is of use from the third time on", inner)
-    found: Fix | Blocked | None = None
-    for region in regions_with(program, inner, around, acts=acts):
-        if isinstance(fix := _fix_of(program, region, what), Fix):
-            return fix
-        found = found or fix
-    assert isinstance(found, Blocked)
-    raise found
-
-
-def _fix_of(program: Program, region: Region, what: str) -> Fix | Blocked:
-    try:
-        return _fixed(program, region, what)
-    except Blocked as reason:
-        return reason
+    found = regions_with(program, inner, around, acts=acts)
+    return first_of(partial(_fixed, program, region, what) for region in found)
 
 
 def _fixed(program: Program, region: Region, what: str) -> Fix:

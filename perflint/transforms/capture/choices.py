@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +32,7 @@ from perflint.transforms.operations import (
     plus,
     reference,
 )
-from perflint.transforms.rewrite import Blocked, check_alone, of_torch, rewrite, shown, taken_around
+from perflint.transforms.rewrite import Blocked, check_alone, of_torch, rewrite, taken_around
 
 _PLAIN = (ast.Constant, ast.boolop, ast.unaryop, ast.cmpop, ast.operator, ast.expr_context)
 _MADE_OF = (*_PLAIN, ast.BoolOp, ast.UnaryOp, ast.Compare, ast.BinOp)
@@ -83,9 +83,10 @@ class _Choice:
 def _drawn(program: Program, loop: PlainLoop) -> tuple[Program, tuple[ast.stmt, PlainLoop], Sequence[Operation]]:
     """The program that draws the choices of all steps in front of the loop, in the same order; that and the loop there.
 
-    With them go the changes that make it. Raises Blocked.
+    With them go the changes that make it. Raises Blocked, without a reason: what keeps a graph from the loop as it
+    stands is told instead.
     """
-    counter, first = _counter(program, loop)
+    counter, walked, first = _counter(program, loop)
     choice = _choice(program, loop)
     _check_test(program, loop, choice.test, counter)
     taken = taken_around(program, loop)
@@ -93,17 +94,13 @@ def _drawn(program: Program, loop: PlainLoop) -> tuple[Program, tuple[ast.stmt, 
     name, given = taken.fresh("forced"), _given(program, loop, choice)
     step = counter if counter in variables_in(choice.test) else "_"
     template = f"{{tensor}}([{{test}} for {step} in {{walked}}], dtype={{long}}, device={given}.device)"
-    assert isinstance(loop, ast.For)
-    parts_of = {"test": choice.test, "walked": loop.iter, "tensor": of_torch(program, "tensor", loop)}
-    parts_of["long"] = of_torch(program, "long", loop)
-    drawn = in_rows(expression(template, **parts_of), FIT)
+    tensor, long = (of_torch(program, each, loop) for each in ("tensor", "long"))
+    drawn = in_rows(expression(template, test=choice.test, walked=walked, tensor=tensor, long=long), FIT)
     chosen = f"{{stack}}(({{own}}, {{forced}}))[{name}[{{step}}]]"
     index = plus(reference(counter), -first)
-    parts: dict[ast.AST, ast.AST | None] = {choice.made: None} if choice.made is not None else {}
+    parts: dict[ast.AST, ast.AST | None] = {}
     operations: list[Operation] = [InsertBefore(loop, (assignment(name, drawn),))]
     for each in choice.asked:
-        if any(isinstance(node, (*FUNCTIONS, *COMPREHENSIONS)) for node in _around(program, each.place, loop)):
-            raise Blocked("what is chosen is chosen in a scope of its own", each.place)
         value = expression(chosen, stack=of_torch(program, "stack", loop), own=each.own, forced=each.forced, step=index)
         if isinstance(each.place, ast.IfExp):
             operations.append(Replace(each.place, value))
@@ -116,17 +113,12 @@ def _drawn(program: Program, loop: PlainLoop) -> tuple[Program, tuple[ast.stmt, 
     if choice.made is not None:
         check_alone(program, choice.made)
         operations.append(ReplaceStatements((choice.made,), ()))
+        parts[choice.made] = None
     own = _changed(loop, parts)
-    assert isinstance(own, ast.For)
     front = located(assignment(name, drawn), loop)
     made = program.with_statements(loop, [front, own])
-    _check_tensors(made, choice)
-    _check_unwritten(program, loop, choice)
+    _check_tensors(program, made, loop, choice)
     return made, (front, own), operations
-
-
-def _around(program: Program, node: ast.AST, loop: PlainLoop) -> Iterator[ast.AST]:
-    return itertools.takewhile(lambda each: each is not loop, program.ancestors(node))
 
 
 def _changed(node: ast.AST, parts: Mapping[ast.AST, ast.AST | None]) -> Any:
@@ -142,20 +134,19 @@ def _changed(node: ast.AST, parts: Mapping[ast.AST, ast.AST | None]) -> Any:
     return found
 
 
-def _counter(program: Program, loop: PlainLoop) -> tuple[str, int]:
-    call = program.call_of(loop.iter, "builtins.range") if isinstance(loop, ast.For) else None
-    first = 0 if call is not None and len(call.args) == 1 else integer(call.args[0]) if call is not None else None
-    if call is None or not isinstance(loop, ast.For) or len(call.args) > 2 or call.keywords or first is None:
-        raise Blocked("its steps are not counted one by one from a number", loop)
-    if not isinstance(loop.target, ast.Name) or loop.orelse:
-        raise Blocked("its steps are not counted in a variable alone", loop)
-    for each in loop.body:
-        for node in leaves(each):
-            raise Blocked("a step may end the loop, and what the others draw", node)
-    stored = [node for each in loop.body for node in own_nodes(each) if isinstance(node, ast.Name)]
-    if any(each.id == loop.target.id and not isinstance(each.ctx, ast.Load) for each in stored):
-        raise Blocked("the number of the step is changed", loop)
-    return loop.target.id, first
+def _counter(program: Program, loop: PlainLoop) -> tuple[str, ast.expr, int]:
+    """The variable that counts the steps, one by one and to the end, what it walks, and from which number on."""
+    call = program.call_of(loop.iter, "builtins.range") if isinstance(loop, ast.For) and not loop.orelse else None
+    target = loop.target if isinstance(loop, ast.For) else None
+    first = integer(call.args[0]) if call is not None and len(call.args) == 2 else 0
+    is_plain = call is not None and len(call.args) < 3 and not call.keywords and first is not None
+    if call is None or first is None or not is_plain or not isinstance(target, ast.Name):
+        raise Blocked("")
+    stored = (node for each in loop.body for node in own_nodes(each) if isinstance(node, ast.Name))
+    is_changed = any(each.id == target.id and not isinstance(each.ctx, ast.Load) for each in stored)
+    if is_changed or any(True for each in loop.body for _ in leaves(each)):
+        raise Blocked("")
+    return target.id, call, first
 
 
 def _draws(program: Program, node: ast.AST) -> bool:
@@ -170,30 +161,30 @@ def _draws_number(program: Program, call: ast.Call) -> bool:
 
 def _choice(program: Program, loop: PlainLoop) -> _Choice:
     found: list[_Choice] = []
-    graph = program.get(Flow).graph(loop)
     for statement in loop.body:
         target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
         if isinstance(statement, ast.Assign) and isinstance(target, ast.Name) and _is_test(program, statement.value):
-            uses = graph.uses.get(target, ())
-            if target.id in graph.live_out(loop) or target.id in graph.shared | graph.captured.keys():
-                raise Blocked(f"`{target.id}` is read elsewhere", statement)
-            if any([*graph.definitions(each)] != [graph.values[target]] for each in uses):
-                raise Blocked(f"`{target.id}` may be another answer", statement)
-            places = [program.parent(each) for each in uses]
-            asked = (_asked(each, use) for each, use in zip(places, uses, strict=True))
-            around = own_nodes(program.function_of(loop) or program.tree)
-            named = [each for each in around if isinstance(each, ast.Name) and each.id == target.id]
-            names = frozenset({target.id} if len(named) == len(uses) + 1 else ())
-            found.append(_Choice(statement.value, statement, tuple(asked), names))
+            found.append(_named(program, loop, statement, target))
         for node in own_nodes(statement):
-            is_asked = isinstance(node, ast.If | ast.IfExp) and _is_test(program, node.test)
-            if isinstance(node, ast.If | ast.IfExp) and is_asked:
+            if isinstance(node, ast.If | ast.IfExp) and _is_test(program, node.test):
                 if node is not statement and not is_unconditional(program, node, statement):
-                    raise Blocked("not each step draws", node)
-                found.append(_Choice(node.test, None, (_asked(node, node.test),)))
+                    raise Blocked("")
+                found.append(_Choice(node.test, None, (_asked(program, loop, node, node.test),)))
     if len(found) != 1 or not found[0].asked:
-        raise Blocked("no step makes one choice by what it draws", loop)
+        raise Blocked("")
     return found[0]
+
+
+def _named(program: Program, loop: PlainLoop, made: ast.Assign, target: ast.Name) -> _Choice:
+    graph = program.get(Flow).graph(loop)
+    uses = graph.uses.get(target, ())
+    is_read_elsewhere = target.id in graph.live_out(loop) | graph.shared | graph.captured.keys()
+    if is_read_elsewhere or any([*graph.definitions(each)] != [graph.values[target]] for each in uses):
+        raise Blocked("")
+    asked = tuple(_asked(program, loop, program.parent(each), each) for each in uses)
+    around = own_nodes(program.function_of(loop) or program.tree)
+    named = [each for each in around if isinstance(each, ast.Name) and each.id == target.id]
+    return _Choice(made.value, made, asked, frozenset({target.id} if len(named) == len(uses) + 1 else ()))
 
 
 def _is_test(program: Program, node: ast.expr) -> bool:
@@ -201,15 +192,17 @@ def _is_test(program: Program, node: ast.expr) -> bool:
     return isinstance(last, ast.Compare) and _draws(program, node)
 
 
-def _asked(place: ast.AST | None, test: ast.expr) -> _Asked:
-    if isinstance(place, ast.IfExp) and place.test is test:
+def _asked(program: Program, loop: PlainLoop, place: ast.AST | None, test: ast.expr) -> _Asked:
+    around = itertools.takewhile(lambda each: each is not loop, program.ancestors(test))
+    is_of_scope = any(isinstance(each, (*FUNCTIONS, *COMPREHENSIONS)) for each in around)
+    if isinstance(place, ast.IfExp) and place.test is test and not is_of_scope:
         return _Asked(place, place.body, place.orelse)
     if isinstance(place, ast.If) and place.test is test and len(place.body) == 1 and len(place.orelse) < 2:
         target, forced = _assigned(place.body[0])
         other, own = _assigned(place.orelse[0]) if place.orelse else (target, reference(target))
-        if target and other == target and forced is not None and own is not None:
+        if target and other == target and forced is not None and own is not None and not is_of_scope:
             return _Asked(place, forced, own, target)
-    raise Blocked("what is chosen is no value", place)
+    raise Blocked("")
 
 
 def _assigned(statement: ast.stmt) -> tuple[str, ast.expr | None]:
@@ -220,39 +213,36 @@ def _assigned(statement: ast.stmt) -> tuple[str, ast.expr | None]:
 
 
 def _check_test(program: Program, loop: PlainLoop, test: ast.expr, counter: str) -> None:
+    """Raise Blocked unless it has the same answers, drawn from the same numbers, in front of the loop."""
     stored = {path_of(node) for node in own_nodes(loop) if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load)}
     for part in ast.walk(test):
         is_call = isinstance(part, ast.Call) and _draws_number(program, part)
         is_name = isinstance(part, ast.Name | ast.Attribute) and path_of(part) not in stored - {counter, ""}
         if not (is_call or is_name or isinstance(part, _MADE_OF)):
-            raise Blocked(f"{shown(program, test)} may be another answer in front of the loop", test)
-    others = [node for each in loop.body for node in own_nodes(each) if node not in {*ast.walk(test)}]
-    if drawn := [each for each in others if draws(program, each) and not draws_on_device(program, each)]:
-        raise Blocked("each step draws something else, too", drawn[0])
+            raise Blocked("")
+    others = (node for each in loop.body for node in own_nodes(each) if node not in {*ast.walk(test)})
+    if any(draws(program, each) and not draws_on_device(program, each) for each in others):
+        raise Blocked("")
 
 
 def _given(program: Program, loop: PlainLoop, choice: _Choice) -> str:
+    """A tensor from before the loop among those that are forced, whose device is that of the steps."""
     graph = program.get(Flow).graph(loop)
-    for each in choice.asked:
-        for name in (node for node in ast.walk(each.forced) if isinstance(node, ast.Name)):
-            is_before = not any(graph.is_within(value, loop) for value in graph.reaching(name))
-            if is_before and program.value(name).kind is Kind.TENSOR:
-                return name.id
-    raise Blocked("no given tensor tells the device", loop)
+    for name in (node for each in choice.asked for node in ast.walk(each.forced) if isinstance(node, ast.Name)):
+        is_before = not any(graph.is_within(value, loop) for value in graph.reaching(name))
+        if is_before and program.value(name).kind is Kind.TENSOR:
+            return name.id
+    raise Blocked("")
 
 
-def _check_tensors(made: Program, choice: _Choice) -> None:
+def _check_tensors(program: Program, made: Program, loop: PlainLoop, choice: _Choice) -> None:
+    """Raise Blocked unless what is chosen from are tensors, only computed, that no step writes to."""
+    points = program.get(Memory).points_to(loop)
     for value in (value for each in choice.asked for value in (each.forced, each.own)):
-        if made.value(value).kind is not Kind.TENSOR:
-            raise Blocked(f"{shown(made, value)} is not known to be a tensor", value)
+        is_written = any(write.reaches(points.of(value)) and is_of_step(program, write) for write in [*points.writes])
+        if made.value(value).kind is not Kind.TENSOR or is_written:
+            raise Blocked("")
         for node in (node for node in ast.walk(value) if isinstance(node, ast.Call)):
             entry = entry_of(made, node)
             if made.qualified(node.func) not in _WRAPPERS and (entry is None or entry.writes or entry.does("random")):
-                raise Blocked(f"{shown(made, node)} may do more than compute", node)
-
-
-def _check_unwritten(program: Program, loop: PlainLoop, choice: _Choice) -> None:
-    points = program.get(Memory).points_to(loop)
-    for value in (value for each in choice.asked for value in (each.forced, each.own)):
-        if any(write.reaches(points.of(value)) and is_of_step(program, write) for write in [*points.writes]):
-            raise Blocked(f"{shown(program, value)} may be written to in place", value)
+                raise Blocked("")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Definition, Outer, sources_of
+from perflint.analysis.ir.graph import Outer, sources_of
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.dtypes import INTEGER, number_kind
@@ -154,9 +154,8 @@ def _stacked(
     program: Program, loop: PlainLoop, appending: ast.stmt, name: ast.Name, value: ast.expr
 ) -> Collected | None:
     graph, block = program.get(Flow).graph(loop), program.block_of(loop)
-    values = list(graph.definitions(name))
-    made = values[0] if len(values) == 1 else None
-    if not isinstance(made, Definition) or name.id in graph.captured or name.id in graph.shared:
+    made = graph.only_definition(name)
+    if made is None or name.id in graph.captured or name.id in graph.shared:
         return None
     empty = program.statement_of(made.node)
     uses = [use for use in made.uses if program.statement_of(use) is not appending]
@@ -283,8 +282,7 @@ class _Rewriting:
             "def {step}({index}, {given}):\n    {*body}", step=step, index=self._index, given=given, body=body
         )
         standing_for(function, self._loop, head=True)
-        first = apart(function) if self._is_close() else function
-        yield ReplaceStatements((self._loop,), (first, apart(self._call(name, step))))
+        yield ReplaceStatements((self._loop,), (apart(function), apart(self._call(name, step))))
         yield from (ReplaceStatements((each,), ()) for each in {each.empty: 0 for each in self._found})
         yield from (each.undone for each in self._found)
 
@@ -299,11 +297,6 @@ class _Rewriting:
         if isinstance(each.value, ast.Name) and each.value.id not in bound:
             return each.value.id
         return self._taken.fresh(f"new_{each.name}")
-
-    def _is_close(self) -> bool:
-        block, empty = self._program.block_of(self._loop), {each.empty for each in self._found}
-        before = [each for each in block[: block.index(self._loop)] if each not in empty]
-        return bool(before) and bool(self._program.source.line_text(self._loop.lineno - 1).strip())
 
     def _call(self, name: str, step: str) -> ast.stmt:
         """The call, below a test of whether there is a step, where nothing else asks for one."""

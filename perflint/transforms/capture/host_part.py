@@ -363,12 +363,10 @@ def _is_fixed(program: Program, node: ast.expr) -> bool:
 
 
 def _is_operand(program: Program, name: ast.Name) -> bool:
-    node: ast.expr = name
-    while isinstance(around := program.parent(node), ast.UnaryOp) and isinstance(around.op, ast.USub):
-        node = around
+    around = program.parent(name)
     if not isinstance(around, ast.BinOp) or not isinstance(around.op, _ARITHMETIC):
         return False
-    value = program.value(around.right if around.left is node else around.left)
+    value = program.value(around.right if around.left is name else around.left)
     return value.kind is Kind.TENSOR and value.place is not Place.HOST
 
 

@@ -14,7 +14,7 @@ from perflint.analysis.memory.locations import Location, Locations, Origin
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import arguments_of
-from perflint.syntax.walk import children, reachable, receiver_of, returned_values, root_of
+from perflint.syntax.walk import children, reachable, returned_values, root_of
 from perflint.transforms.aliases import is_made_in
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.late import is_of_weights
@@ -41,8 +41,7 @@ class ResultMemory:
         made_here = frozenset(each for each in places if is_display(each) and each.root in self.region.nodes)
         containers = places if is_filled else made_here
         parts = points.cells.reach(containers) - containers
-        holds_others = any(place.is_outside and place.origin is not Origin.ANYWHERE for place in parts)
-        if holds_others and not all(map(self.is_own, self._added_to(name))):
+        if any(place.is_outside and place.origin is not Origin.ANYWHERE for place in parts):
             raise Blocked(f"`{name.id}` may hold views of what was there: copy them", name)
         is_view = self._is_view(name)
         is_given = is_view and any(map(self._was_there, places)) and not self.is_part_of_output(name, [value])
@@ -97,20 +96,6 @@ class ResultMemory:
         """What a variable holds, and what lies in it."""
         places = self._points.held(value)
         return places | self._points.cells.reach(places)
-
-    def _added_to(self, name: ast.Name) -> Iterator[ast.expr]:
-        """What a list is made of and the region appends to it, or the list where it is filled otherwise."""
-        names = (each for each in self.region.nodes if isinstance(each, ast.Name) and each in self._graph.values)
-        for use in (each for each in names if each.id == name.id):
-            call = self.program.parent(self.program.parent(use) or use)
-            start = self._graph.values[use] if isinstance(use.ctx, ast.Store) else None
-            given = start.given if isinstance(start, Definition) else None
-            if receiver_of(call, "append") is use and isinstance(call, ast.Call) and len(call.args) == 1:
-                yield call.args[0]
-            elif isinstance(given, ast.List | ast.Tuple):
-                yield from given.elts
-            else:
-                yield given or use
 
     def is_own(self, node: ast.expr) -> bool:
         for each in reachable([node], self._bases):
