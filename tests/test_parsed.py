@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import gc
+import weakref
 
 import pytest
 
@@ -33,6 +35,20 @@ def test_each_context_has_values_of_its_own() -> None:
     programs = Parsed()
     kinds = [returned(programs(TEXT, context)) for context in (ALONE, HOT, ALONE)]
     assert kinds == ["unknown", "tensor", "unknown"]
+
+
+def test_what_was_made_of_a_text_is_freed_without_the_garbage_collector() -> None:
+    programs, text = Parsed(), "class C:\n    def f(self):\n        return lambda: self.f()\n"
+    gc.disable()
+    try:
+        program = programs(text, ALONE)
+        facts = [weakref.ref(program.class_of(each)) for each in program.of_type(ast.FunctionDef)]
+        assert facts[0]() is not None
+        del program
+        programs("", ALONE)
+        assert facts[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_what_was_parsed_long_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

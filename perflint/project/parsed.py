@@ -9,7 +9,7 @@ from perflint.analysis.links import ALONE, Context
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
 
-_MOST = 2_000_000  # characters, whose syntax takes some 80 MB
+_MOST = 1_300_000  # characters, whose syntax takes some 50 MB
 
 
 class Parsed:
@@ -46,7 +46,7 @@ class Parsed:
             return
         self._kept[last.text] = last.in_context(ALONE)
         self._size += len(last.text)
-        vars(last).clear()  # it is in a circle with all that was made of it, which is thus freed at once
+        last.release()
         while self._size > _MOST:
             self._size -= len(oldest := next(iter(self._kept)))
             del self._kept[oldest]
