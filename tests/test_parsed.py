@@ -9,6 +9,7 @@ import weakref
 import pytest
 
 from perflint.analysis.links import ALONE, Context, HotCall
+from perflint.analysis.program import Program
 from perflint.project import parsed
 from perflint.project.parsed import Parsed
 
@@ -16,7 +17,7 @@ TEXT = "def f(x):\n    return x\n"
 HOT = Context(calls=(HotCall("f", 1, "D"),))
 
 
-def returned(program: parsed.Program) -> str:
+def returned(program: Program) -> str:
     (statement,) = program.of_type(ast.Return)
     assert statement.value is not None
     return program.value(statement.value).kind.value
