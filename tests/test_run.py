@@ -116,13 +116,13 @@ def test_the_results_do_not_depend_on_who_checks(tmp_path: Path, monkeypatch: py
 @pytest.mark.usefixtures("_always_workers")
 def test_work_is_spread_over_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
-    hire = workers._Crew.hire
+    hire = workers.Crew.hire
 
-    def counting(crew: workers._Crew[run.Task, run.Checked], count: int) -> None:
+    def counting(crew: workers.Crew[run.Task, run.Checked], count: int) -> None:
         started.append(count)
         hire(crew, count)
 
-    monkeypatch.setattr(workers._Crew, "hire", counting)
+    monkeypatch.setattr(workers.Crew, "hire", counting)
     checked(project(tmp_path, **{f"f{number}": "" for number in range(8)}), jobs=3)
     assert started == [3]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import copy
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,18 +15,19 @@ from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihoo
 from perflint.analysis.loops.flow import LoopKind, TimeLoop
 from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.codes import PINNED, named_functions, targets_of
-from perflint.analysis.values.device_use import says_of, trains
+from perflint.analysis.values.device_use import says_of, starts_on_device, trains
 from perflint.analysis.values.execute import Executor
 from perflint.analysis.values.hints import roles, usages
 from perflint.analysis.values.values import ELSEWHERE, OR, UNKNOWN, Kind, Place, Value
 from perflint.syntax.scopes import Bound, bind, defaults_of, is_of_class, is_static, parameters_of
-from perflint.syntax.source import Module, holds_tests, is_main_guard
+from perflint.syntax.source import OF_TEXT, Module, holds_tests, is_main_guard
 from perflint.syntax.walk import Function, Loop, name_called, own_nodes, path_of
 
 Fact = TypeVar("Fact")
 OfProgram = TypeVar("OfProgram", bound="Program")
 
-_DEFAULT_DEVICE = re.compile(r"set_default_device|set_default_tensor_type\(.*cuda")
+_OF_TEXT = OF_TEXT | {"says", "is_test", "_names"}  # whatever the context
+_REACHING = frozenset({Kind.LIBRARY, Kind.UNKNOWN, Kind.MODULE, Kind.METHOD})  # what is called in other files
 
 
 @dataclass
@@ -55,6 +55,13 @@ class Program(Module, ABC):
         self._context = context
         self.asked = Asked()
         self._known: dict[Callable[..., Any], Any] = {}
+
+    def in_context(self: OfProgram, context: Context) -> OfProgram:
+        """The same program in a context, with what its text alone has told of it."""
+        program = type(self)(self.text, context, self.tree)
+        vars(program).update({name: each for name, each in vars(self).items() if name in _OF_TEXT})
+        program._known = {each: known for each, known in self._known.items() if each in (usages, roles)}
+        return program
 
     def with_statements(self: OfProgram, old: ast.stmt, new: Sequence[ast.stmt]) -> OfProgram:
         """The program as if `new` statements stood where `old` does; what it has besides is shared.
@@ -114,10 +121,6 @@ class Program(Module, ABC):
         """Does the file, or a program that it is part of, speak of a device?"""
         return self._context.on_host is False or Says.DEVICE in self.says or self.is_said(Says.DEVICE)
 
-    @cached_property
-    def starts_on_device(self) -> bool:
-        return bool(_DEFAULT_DEVICE.search(self.text))
-
     def is_tried_out(self, node: ast.AST) -> bool:
         """Is it run by the file itself, which stays on the host whatever others do with its functions and classes?"""
         return self.says.stays_on_host and self.function_of(node) is None
@@ -146,10 +149,10 @@ class Program(Module, ABC):
     def _facts(self) -> Executor:
         executor = Executor(
             default_place=Place.HOST if self.is_host_only else Place.DEVICE,
-            default_device_set=self.starts_on_device,
+            default_device_set=starts_on_device(self),
         )
-        executor.usages = usages(self)
-        executor.roles = roles(self)
+        executor.usages = self.get(usages)
+        executor.roles = self.get(roles)
         executor.stays_home = self.is_host_only or (self._context.on_host is None and Says.SCRIPT in self.says)
         executor.calls = self._context.calls
         executor.rebound = self._context.rebound
@@ -202,7 +205,7 @@ class Program(Module, ABC):
     def targets(self, node: ast.Call) -> tuple[str, ...]:
         """What a call may reach in other files, as this file names it."""
         callee = self.value(node.func)
-        if callee.kind is Kind.LIBRARY and callee.name.partition(".")[0] in ELSEWHERE:
+        if callee.kind not in _REACHING or (callee.kind is Kind.LIBRARY and callee.name.partition(".")[0] in ELSEWHERE):
             return ()
         owner = callee.owner.node if callee.owner is not None else None
         found = targets_of(callee, self.base_names(owner) if isinstance(owner, ast.ClassDef) else (), node)

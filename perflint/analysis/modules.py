@@ -14,6 +14,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import is_rebound
+from perflint.analysis.values.device_use import starts_on_device
 from perflint.analysis.values.operations import given
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.walk import COMPREHENSIONS, last_name, own_nodes, path_of, reachable, receiver_of, returned_values
@@ -175,7 +176,7 @@ class Placement:
             return _joined([self._of(each, each, depth - 1) for each in returned_values(callee)])
         own = self._program.value(call).node
         moves = any(self._program.class_around(each) is own for each in self._moved.get("self", ()))
-        if moves or self._program.starts_on_device or _ELSEWHERE.search(ast.unparse(call)):
+        if moves or starts_on_device(self._program) or _ELSEWHERE.search(ast.unparse(call)):
             return _UNKNOWN
         return _HOST
 

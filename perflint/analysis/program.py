@@ -32,6 +32,12 @@ __all__ = [
 class Program(facts.Program):
     """One file with all that is known about it, by the passes that depend on each other, too."""
 
+    def release(self) -> None:
+        """Free what was made of the text, which is in circles: the program is not to be used any more."""
+        if "_facts" in vars(self):
+            self._facts.release()
+        vars(self).clear()
+
     def is_cold(self, function: Function) -> bool:
         heat = self.get(Heats).function_heat(function)
         return heat is Heat.ONCE or self.call_from_outside(function) is not None

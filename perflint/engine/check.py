@@ -6,7 +6,7 @@ import hashlib
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -60,7 +60,7 @@ def _worst_contexts(program: Program, links: Links) -> Iterator[Context]:
     """Contexts of `program` in which every finding appears that some other file could cause."""
     for code in _GIVEN:
         called = _context(program, links, code)
-        yield _context(program, links_of(type(program)(program.text, called), called), code)  # hot code asks for more
+        yield _context(program, links_of(program.in_context(called), called), code)  # hot code asks for more
 
 
 def _context(program: Program, links: Links, code: str) -> Context:
@@ -81,6 +81,9 @@ FRAME_CONTEXT = 2  # lines shown above and below a finding
 FRAME_LIMIT = 12  # lines of a finding that are shown: a loop may be hundreds of lines long
 
 
+Parse = Callable[[str, Context], Program]
+
+
 @dataclass(frozen=True)
 class Found:
     """What was found in a program, less what its comments ignore."""
@@ -95,13 +98,15 @@ class Found:
         return _links(self.program, self.context)
 
 
-def find(text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context = ALONE) -> Found:
+def find(
+    text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context = ALONE, parse: Parse = Program
+) -> Found:
     """What `check_text` finds in `text`, less what comments in it ignore; raises what `check_text` does."""
-    findings, program = _examine(text, rules, options, context)
+    findings, program = _examine(text, rules, options, context, parse)
 
     def possible() -> Iterator[Finding]:
         for worst in _worst_contexts(program, _links(program, context)):
-            yield from _examine(text, rules, options, worst)[0]
+            yield from _examine(text, rules, options, worst, lambda _, given: program.in_context(given))[0]
 
     return Found(suppress.apply(text, findings, rules, possible), program, context)
 
@@ -131,7 +136,7 @@ def check_text(
 
 
 def _examine(
-    text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context
+    text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context, parse: Parse = Program
 ) -> tuple[tuple[Finding, ...], Program]:
     """The findings, and the program, of which nothing is computed where the screen tells that there are none."""
     if "\0" in text:
@@ -139,7 +144,7 @@ def _examine(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the compiler says of escapes is none of our business
         with _blamed("", FILE_FAULTS):
-            program = Program(text, context)
+            program = parse(text, context)
         findings: set[Finding] = set()
         is_given = receives_tensors(context.calls) and not _is_of_others(text)
         for rule in rules if is_given else can_fire(rules, text):
@@ -174,17 +179,20 @@ def check_bytes(
     *,
     edits: bool = False,
     linked: bool = True,
+    parse: Parse = Program,
 ) -> tuple[FileResult, Links]:
     """What is to report of a file at `path` that holds `data`, and its links; any error becomes the file's problem."""
     try:
-        return check_document(decode(path, data), rules, options, context, edits=edits, linked=linked)
+        return check_document(decode(path, data), rules, options, context, edits=edits, linked=linked, parse=parse)
     except Unreadable as error:
         return FileResult(path, problem=error.problem), NONE
     except Exception as error:
         return FileResult(path, problem=problem_of(error)), NONE
 
 
-def links_in(document: Document, context: Context = ALONE, *, outline: bool = False) -> tuple[FileResult, Links]:
+def links_in(
+    document: Document, context: Context = ALONE, *, outline: bool = False, parse: Parse = Program
+) -> tuple[FileResult, Links]:
     """The links of `document` to other files, or but an `outline` of them, without the values of anything.
 
     None where it can't be checked: the result says so where that is a fault of ours, and leaves its own to its check.
@@ -194,7 +202,7 @@ def links_in(document: Document, context: Context = ALONE, *, outline: bool = Fa
     try:
         with warnings.catch_warnings(), _blamed("", FILE_FAULTS):
             warnings.simplefilter("ignore")
-            program = Program(document.text, context)
+            program = parse(document.text, context)
             links = outline_of(program) if outline else _links(program, context)
     except FILE_FAULTS:
         return FileResult(document.path), NONE
@@ -211,6 +219,7 @@ def check_document(
     *,
     edits: bool = False,
     linked: bool = True,
+    parse: Parse = Program,
 ) -> tuple[FileResult, Links]:
     """What is to report of `document`, and its links to other files: or why it could not be checked.
 
@@ -219,7 +228,7 @@ def check_document(
     if document.skipped:
         return FileResult(document.path, problem=document.problem, skipped=document.skipped), NONE
     try:
-        found = find(document.text, rules, options, context)
+        found = find(document.text, rules, options, context, parse)
         diagnostics = tuple(_diagnostics(document, found.findings, edits))
         links = found.links if linked else NONE
     except (RuleCrash, *FILE_FAULTS) as error:

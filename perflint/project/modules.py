@@ -145,7 +145,9 @@ class Modules:
 
         What is imported by a star may come from any of several modules: from the one that defines it.
         """
-        starred = self._starred[path]
+        if not (starred := self._starred[path]):
+            alone = self._files.definition(path, target)
+            return [alone] if alone is not None else []
         own = max((each for each in starred if target.startswith(f"{each}.")), key=len, default=None)
         others = [each + target[len(own) :] for each in starred if each != own] if own is not None else []
         found = [place for each in (target, *others) if (place := self._files.definition(path, each)) is not None]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from perflint.analysis.links import ALONE, Context
 from perflint.documents.disk import Problem, Unreadable, read_bytes
@@ -31,10 +32,12 @@ from perflint.project.cache import (
 )
 from perflint.project.figures import ByFile, seen_in, with_seen
 from perflint.project.files import Discovery, RulesByFile
+from perflint.project.parsed import Parsed
 from perflint.project.ties import Surroundings, contexts_of
 
 if TYPE_CHECKING:
     from perflint.project.settings import Settings
+    from perflint.project.workers import Crew
 
 
 @dataclass(frozen=True)
@@ -63,18 +66,21 @@ class Checked:
     key: bytes | None = None
 
 
-class _Work(Protocol):
-    def key(self, task: Task, data: bytes) -> bytes | None:
-        """The key of the result for a file that holds `data`; None where nothing is remembered."""
+class Work(IntEnum):
+    """What is done with a file: the number of who does it in `_Works`."""
 
-    def __call__(self, task: Task) -> Checked: ...
+    CHECK = 0
+    LINK = 1
+    OUTLINE = 2
 
 
 @dataclass(frozen=True)
 class Linker:
     """Works out the links of a file that is not checked itself; if `in_outline`, an outline of them with its words."""
 
+    does: ClassVar[Work] = Work.LINK
     keys: Keys | None
+    parsed: Parsed
     in_outline: bool = False
 
     def key(self, task: Task, data: bytes) -> bytes | None:
@@ -91,7 +97,7 @@ class Linker:
             document = decode(task.path, data)
         except Unreadable:
             return Checked("")
-        result, links = links_in(document, task.context, outline=self.in_outline)
+        result, links = links_in(document, task.context, outline=self.in_outline, parse=self.parsed)
         payload = encode_outline(result, links, document.text) if self.in_outline else encode(result, links)
         return Checked(payload, None if result.problem else self.key(task, data))
 
@@ -103,10 +109,12 @@ class Checker:
     `edits`: the results have the edits of fixes.
     """
 
+    does: ClassVar[Work] = Work.CHECK
     rules: tuple[tuple[Rule, ...], ...]
     options: Mapping[str, Options]
     keys: tuple[Keys, ...] = ()
     edits: bool = False
+    parsed: Parsed = field(default_factory=Parsed)
 
     def key(self, task: Task, data: bytes) -> bytes | None:
         if not self.keys:
@@ -120,10 +128,21 @@ class Checker:
             data = task.read()
         except Unreadable as error:
             return Checked(encode(FileResult(task.path, problem=error.problem)))
-        rules = self.rules[task.rules]
-        result, links = check_bytes(task.path, data, rules, self.options, task.context, edits=self.edits)
+        rules, told = self.rules[task.rules], (self.options, task.context)
+        result, links = check_bytes(task.path, data, rules, *told, edits=self.edits, parse=self.parsed)
         # What a file could not be checked for may be memory, or a defect of ours that is gone the next time.
         return Checked(encode(result, links), None if result.problem else self.key(task, data))
+
+
+@dataclass(frozen=True)
+class _Works:
+    """Does each task, as many processes may."""
+
+    of_each: tuple[Checker | Linker, ...]
+
+    def __call__(self, job: tuple[Work, Task]) -> Checked:
+        work, task = job
+        return self.of_each[work](task)
 
 
 Progress = Callable[[int, int], None]
@@ -138,15 +157,20 @@ Contexts = dict[str, Context]
 
 @dataclass(frozen=True)
 class _Seen:
-    """A task, the size of its file in bytes, and the key of its result in the cache, if there is one."""
+    """A task, who does it, the size of its file in bytes, and the key of its result in the cache, if there is one."""
 
     task: Task
+    work: Work
     size: int
     key: bytes | None
 
     def in_context(self, context: Context) -> _Seen:
         task = replace(self.task, context=context)
         return replace(self, task=task, key=in_context(self.key, task.surroundings) if self.key else None)
+
+    @property
+    def in_outline(self) -> _Seen:
+        return replace(self, work=Work.OUTLINE, key=in_context(self.key, "outline") if self.key else None)
 
 
 def check_files(
@@ -167,8 +191,9 @@ def check_files(
     checker, linker, tasks = _plan(discovery, settings, edits, held)
     around = {discovery.name(path): Task(str(path), 0) for path in discovery.around}
     cache = Cache(settings.cache_dir or settings.root / CACHE) if settings.cache else None
-    run = _Run(checker, linker, cache, settings.jobs, seen_in(settings.root.resolve()))
-    checked, contexts, failed = run.check_all(tasks, around, progress)
+    works = _Works((checker, linker, replace(linker, in_outline=True)))
+    with closing(_Run(works, cache, settings.jobs, seen_in(settings.root.resolve()))) as run:
+        checked, contexts, failed = run.check_all(tasks, around, progress)
     files = [_decoded(tasks[name].path, each.payload) for name, each in checked.items()]
     files += failed
     files += [FileResult(str(path), problem=Problem(reason)) for path, reason in discovery.unreadable]
@@ -177,18 +202,19 @@ def check_files(
     return RunResult(tuple(sorted(files, key=lambda file: file.path)), seconds, by_path)
 
 
-@dataclass(frozen=True)
 class _Run:
-    """What checks the files of a run, what links those around them, what remembers, and how many processes may work.
+    """What works on the files of a run, what remembers, and how many processes may work.
 
     `seen` is what runs of the program have shown of its files.
     """
 
-    checker: Checker
-    linker: Linker
-    cache: Cache | None
-    jobs: int | None
-    seen: ByFile
+    def __init__(self, works: _Works, cache: Cache | None, jobs: int | None, seen: ByFile) -> None:
+        self._works, self._cache, self._jobs, self._seen = works, cache, jobs, seen
+        self._crew: Crew[tuple[Work, Task], Checked] | None = None
+
+    def close(self) -> None:
+        if self._crew is not None:
+            self._crew.close()
 
     def check_all(
         self, tasks: Mapping[str, Task], around: Mapping[str, Task], progress: Progress | None
@@ -197,66 +223,71 @@ class _Run:
 
         Each file is checked by itself, then again, until a fixpoint, where its context has changed.
         """
-        seen = {name: _look(self.checker, task) for name, task in tasks.items()}
-        beside = {name: _look(self.linker, task) for name, task in around.items()}
-        paths = _paths({**seen, **beside})
-        contexts = with_seen({}, paths, self.seen)
-        checked = self._do(
-            self.checker, {name: each.in_context(contexts.get(name, ALONE)) for name, each in seen.items()}, progress
-        )
+        checker, linker = self._works.of_each[:2]
+        seen = {name: _look(checker, task) for name, task in tasks.items()}
+        beside = {name: _look(linker, task) for name, task in around.items()}
+        paths = {name: each.task.path for name, each in (*seen.items(), *beside.items())}
+        contexts = with_seen({}, paths, self._seen)
+        alone = {name: each.in_context(contexts.get(name, ALONE)) for name, each in seen.items()}
+        done = self._do({**alone, **{name: each.in_outline for name, each in sorted(beside.items())}}, progress)
+        checked, outlined = ({name: done[name] for name in names} for names in (seen, beside))
         links = {name: decode_links(each.payload) for name, each in checked.items()}
-        linked = self._outlined(beside)
-        failed = _failed(linked, paths)
-        surroundings = Surroundings({name: decode_outline(each.payload) for name, each in linked.items()}, seen)
+        failed = _failed(outlined, paths)
+        surroundings = Surroundings({name: decode_outline(each.payload) for name, each in outlined.items()}, seen)
         for _ in range(_ROUNDS if len(seen) + len(beside) > 1 else 0):
             while beside and (new := surroundings.telling(links) - {*links}):
-                linked = self._linked(new, beside, contexts)
+                linked = self._do({name: beside[name].in_context(contexts.get(name, ALONE)) for name in sorted(new)})
                 failed |= _failed(linked, paths)
                 links |= {name: decode_links(each.payload) for name, each in linked.items()}
-            now = with_seen(contexts_of({**surroundings.links, **links}), paths, self.seen)
+            now = with_seen(contexts_of({**surroundings.links, **links}), paths, self._seen)
             changed = [name for name in links if now.get(name, ALONE) != contexts.get(name, ALONE)]
             if not changed:
                 break
             contexts = now
-            again = {name: seen[name].in_context(contexts.get(name, ALONE)) for name in changed if name in seen}
-            rechecked = self._do(self.checker, again)
-            linked = self._linked([name for name in changed if name in beside], beside, contexts)
-            checked |= rechecked
-            failed |= _failed(linked, paths)
-            news = {name: decode_links(each.payload) for name, each in (*rechecked.items(), *linked.items())}
+            again = self._do({n: (seen.get(n) or beside[n]).in_context(contexts.get(n, ALONE)) for n in changed})
+            checked |= {name: each for name, each in again.items() if name in seen}
+            failed |= _failed({name: each for name, each in again.items() if name in beside}, paths)
+            news = {name: decode_links(each.payload) for name, each in again.items()}
             if all(links[name] == each for name, each in news.items()):
                 break
             links |= news
         return checked, {name: contexts[name] for name in seen if name in contexts}, [*failed.values()]
 
-    def _outlined(self, beside: Mapping[str, _Seen]) -> dict[str, Checked]:
-        outliner = replace(self.linker, in_outline=True)
-        sketched = {
-            name: replace(each, key=in_context(each.key, "outline") if each.key else None)
-            for name, each in sorted(beside.items())
-        }
-        return self._do(outliner, sketched)
-
-    def _linked(self, names: Iterable[str], beside: Mapping[str, _Seen], contexts: Contexts) -> dict[str, Checked]:
-        seen = {name: beside[name].in_context(contexts.get(name, ALONE)) for name in sorted(names)}
-        return self._do(self.linker, seen)
-
-    def _do(self, work: _Work, seen: Mapping[str, _Seen], progress: Progress | None = None) -> dict[str, Checked]:
-        """The results of `work` by name: those that are remembered, and the others made."""
-        known = self.cache.load([each.key for each in seen.values() if each.key]) if self.cache else {}
+    def _do(self, seen: Mapping[str, _Seen], progress: Progress | None = None) -> dict[str, Checked]:
+        """The results by name: those that are remembered, and the others made. Of what is checked, `progress` tells."""
+        known = self._cache.load([each.key for each in seen.values() if each.key]) if self._cache else {}
         done = {name: Checked(known[each.key], each.key) for name, each in seen.items() if each.key in known}
         todo = {name: each for name, each in seen.items() if name not in done}
+        told = sum(each.work is Work.CHECK for each in seen.values())
+        count = sum(seen[name].work is Work.CHECK for name in done)
         try:
-            with closing(_do_each(work, todo, self.jobs)) as results:
-                for name, checked in results:
-                    done[name] = checked
-                    if progress:
-                        progress(len(done), len(seen))
+            for name, checked in self._do_each(todo):
+                done[name] = checked
+                count += seen[name].work is Work.CHECK
+                if progress and seen[name].work is Work.CHECK:
+                    progress(count, told)
         finally:  # also of a run that is stopped
-            if self.cache:
+            if self._cache:
                 fresh = (done[name] for name in todo if name in done)
-                self.cache.store({checked.key: checked.payload for checked in fresh if checked.key})
+                self._cache.store({checked.key: checked.payload for checked in fresh if checked.key})
         return {name: done[name] for name in seen}
+
+    def _do_each(self, todo: Mapping[str, _Seen]) -> Iterator[tuple[str, Checked]]:
+        """The results as they come: the largest files first, so that no core is left alone with one at the end."""
+        names = sorted(todo, key=lambda name: -todo[name].size)
+        jobs = [(todo[name].work, todo[name].task) for name in names]
+        useful = min(self._jobs or len(todo), len(todo), sum(each.size for each in todo.values()) // _BYTES_PER_WORKER)
+        if self._crew is None and useful < 2:
+            yield from ((name, self._works(job)) for name, job in zip(names, jobs, strict=True))
+            return
+        if self._crew is None:
+            import perflint.engine.check  # noqa: F401  # which forked workers share rather than import it each
+            from perflint.project.workers import Crew  # here: a commit hook's few files do without
+
+            self._crew = Crew(self._works, min(self._jobs or available_cores(), useful))
+        for number, checked in self._crew.work(jobs, names):
+            lost = FileResult(jobs[number][1].path, problem=_LOST)
+            yield names[number], checked or Checked(encode(lost))
 
 
 def _plan(
@@ -273,8 +304,8 @@ def _plan(
     if settings.cache:
         source = _own_source(frozenset(source_folders(rules_of.selected)))
         keys = tuple(keys_for(rules, settings.rules, source, edits=edits) for rules in numbers)
-    linker = Linker(keys_for((), {}, source) if settings.cache else None)
-    return Checker(tuple(numbers), settings.rules, keys, edits), linker, tasks
+    checker = Checker(tuple(numbers), settings.rules, keys, edits)
+    return checker, Linker(keys_for((), {}, source) if settings.cache else None, checker.parsed), tasks
 
 
 @cache
@@ -283,34 +314,15 @@ def _own_source(folders: frozenset[str]) -> bytes:
     return source_digest(folders)
 
 
-def _paths(seen: Mapping[str, _Seen]) -> dict[str, str]:
-    return {name: each.task.path for name, each in seen.items()}
-
-
 def _look(work: Checker | Linker, task: Task) -> _Seen:
     try:
         if not work.keys:
-            return _Seen(task, Path(task.path).stat().st_size if task.held is None else len(task.held), None)
+            size = Path(task.path).stat().st_size if task.held is None else len(task.held)
+            return _Seen(task, work.does, size, None)
         data = task.read()
     except (Unreadable, OSError):
-        return _Seen(task, 0, None)  # whoever checks it says why
-    return _Seen(task, len(data), work.key(task, data))
-
-
-def _do_each(work: _Work, todo: Mapping[str, _Seen], jobs: int | None) -> Generator[tuple[str, Checked], None, None]:
-    """The results as they come: the largest files first, so that no core is left alone with one at the end."""
-    names = sorted(todo, key=lambda name: -todo[name].size)
-    tasks = [todo[name].task for name in names]
-    useful = min(jobs or len(todo), len(todo), sum(each.size for each in todo.values()) // _BYTES_PER_WORKER)
-    if useful < 2:
-        yield from ((name, work(task)) for name, task in zip(names, tasks, strict=True))
-        return
-    import perflint.engine.check  # noqa: F401  # which forked workers share rather than import it each
-    from perflint.project import workers  # here: a commit hook's few files do without
-
-    with closing(workers.work(work, tasks, min(jobs or available_cores(), useful))) as results:
-        for number, checked in results:
-            yield names[number], checked or Checked(encode(FileResult(tasks[number].path, problem=_LOST)))
+        return _Seen(task, work.does, 0, None)  # whoever checks it says why
+    return _Seen(task, work.does, len(data), work.key(task, data))
 
 
 def _failed(linked: Mapping[str, Checked], paths: Mapping[str, str]) -> dict[str, FileResult]:

@@ -8,8 +8,8 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import Generic, TypeVar
@@ -29,18 +29,17 @@ def work(
 
     Tasks begin in the order given. `function` must not raise. Closing the iterator ends the workers.
     """
-    crew = _Crew(function, tasks, min(jobs, len(tasks)))
-    try:
-        crew.hire(crew.size)
-        yield from crew.results()
-    finally:
-        crew.dismiss()
+    with closing(Crew(function, jobs)) as crew:
+        yield from crew.work(tasks, range(len(tasks)))
 
 
 class _Worker:
+    """A process, the tasks that it holds, and those kept for it, by their numbers."""
+
     def __init__(self, context: BaseContext, function: Callable[[Task], Result], crew: int) -> None:
         self.connection, theirs = context.Pipe()
         self.held: deque[int] = deque()
+        self.own: deque[int] = deque()
         self.process = context.Process(  # type: ignore[attr-defined]  # typeshed knows it for the concrete contexts
             target=_serve, args=(theirs, self.connection, function, crew), daemon=True
         )
@@ -50,22 +49,30 @@ class _Worker:
             theirs.close()
 
 
-class _Crew(Generic[Task, Result]):
-    def __init__(self, function: Callable[[Task], Result], tasks: Sequence[Task], size: int) -> None:
+class Crew(Generic[Task, Result]):
+    """At most so many workers, which stay for several rounds of work until they are dismissed by `close`."""
+
+    def __init__(self, function: Callable[[Task], Result], size: int) -> None:
         self._function = function
-        self.size = size
-        self._tasks = tasks
-        self._waiting = deque(range(len(tasks)))
+        self._size = size
+        self._tasks: Sequence[Task] = ()
+        self._names: Sequence[Hashable] = ()
+        self._waiting: deque[int] = deque()
         self._workers: dict[Connection, _Worker] = {}
+        self._homes: dict[Hashable, _Worker] = {}
 
-    def hire(self, count: int) -> None:
-        with suppress(OSError), _interrupts_held():
-            for _ in range(count):
-                worker = _Worker(_context(), self._function, self.size)
-                self._workers[worker.connection] = worker
-                self._feed(worker)
+    def work(self, tasks: Sequence[Task], names: Sequence[Hashable]) -> Iterator[tuple[int, Result | None]]:
+        """A round of work, as the function `work` does it; each of the `names` tells what a task is about.
 
-    def results(self) -> Iterator[tuple[int, Result | None]]:
+        Tasks about what a worker knows of an earlier round are done by that one, unless the others have nothing to do.
+        """
+        self._tasks, self._names = tasks, names
+        for number, name in enumerate(names):
+            home = self._homes.get(name)
+            (self._waiting if home is None else home.own).append(number)
+        for worker in self._workers.values():
+            self._feed(worker)
+        self.hire(min(self._size, len(tasks)) - len(self._workers))
         while any(worker.held for worker in self._workers.values()):
             for connection in wait(list(self._workers)):
                 worker = self._workers[connection]  # type: ignore[index]
@@ -76,29 +83,45 @@ class _Crew(Generic[Task, Result]):
                 else:
                     yield worker.held.popleft(), result
                     self._feed(worker)
-        for number in self._waiting:  # where no worker could be started
-            yield number, self._function(self._tasks[number])
+        while self._waiting:  # where no worker could be started
+            number = self._waiting.popleft()
+            yield number, self._function(tasks[number])
 
-    def dismiss(self) -> None:
+    def close(self) -> None:
         for worker in self._workers.values():
             worker.connection.close()
             worker.process.kill()
         for worker in self._workers.values():
             worker.process.join()
+        self._workers.clear()
+
+    def hire(self, count: int) -> None:
+        with suppress(OSError), _interrupts_held():
+            for _ in range(count):
+                worker = _Worker(_context(), self._function, self._size)
+                self._workers[worker.connection] = worker
+                self._feed(worker)
 
     def _feed(self, worker: _Worker) -> None:
         with suppress(OSError):  # it died: what it holds comes back when that is noticed
-            while self._waiting and len(worker.held) < _AHEAD:
-                worker.held.append(self._waiting.popleft())
-                worker.connection.send(self._tasks[worker.held[-1]])
+            while len(worker.held) < _AHEAD and (queue := self._queue_for(worker)):
+                number = queue.popleft()
+                worker.held.append(number)
+                self._homes[self._names[number]] = worker
+                worker.connection.send(self._tasks[number])
+
+    def _queue_for(self, worker: _Worker) -> deque[int]:
+        """Where the next task of `worker` is: its own, one that nobody knows yet, or one of whoever has the most."""
+        return worker.own or self._waiting or max((each.own for each in self._workers.values()), key=len)
 
     def _bury(self, worker: _Worker) -> Iterator[tuple[int, None]]:
         del self._workers[worker.connection]
         worker.connection.close()
         worker.process.join()
+        self._homes = {name: home for name, home in self._homes.items() if home is not worker}
         if worker.held:
             yield worker.held.popleft(), None
-        self._waiting.extendleft(reversed(worker.held))
+        self._waiting.extendleft(reversed((*worker.held, *worker.own)))
         if self._waiting:
             self.hire(1)
 

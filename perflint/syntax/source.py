@@ -191,6 +191,12 @@ class Module(Walk):
         return _imports_framework(self.tree)
 
 
+# What the text alone tells of a module, as far as that was asked for: by the names of the attributes that hold it.
+OF_TEXT = frozenset({"tree", "text", "source", "_sorted"}) | {
+    name for cls in (Walk, Module) for name, each in vars(cls).items() if isinstance(each, cached_property)
+}
+
+
 def _listed(part: object) -> list[object]:
     return part if isinstance(part, list) else [part]
 

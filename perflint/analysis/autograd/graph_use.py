@@ -84,9 +84,10 @@ def drops_graph(program: Program, function: Function) -> bool:
     if function not in program.get(_cutting) and not program.may_drop_elsewhere:
         return False
     flow, parameter = program.get(Flow), next(iter(parameters_of(function)), None)
+    if parameter is None or program.definition_around(function) is not None or _own_wrappers(program, function):
+        return False
     bindings = flow.graph_of(program.tree).bindings.get(getattr(function, "name", ""), [])
-    is_only_one = [each.node for each in bindings] == [function]
-    if parameter is None or not is_only_one or _own_wrappers(program, function):
+    if [each.node for each in bindings] != [function]:
         return False
     walk = _Walk(program, within=function)
     walk.uses(flow.graph_of(function).readers(parameter), ())

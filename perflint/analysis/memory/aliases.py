@@ -97,9 +97,11 @@ class Memory:
         That is, where the module may call something else by its name, where it writes to, keeps or returns what is no
         argument, or keeps one, and where it hands out a default, which all calls share.
         """
-        bindings = self.graph(self.program.tree).bindings.get(function.name, [])
-        is_plain = [each.node for each in bindings] == [function] and isinstance(function, ast.FunctionDef)
+        is_plain = isinstance(function, ast.FunctionDef) and self.program.definition_around(function) is None
         if function.decorator_list or not is_plain:
+            return None
+        bindings = self.graph(self.program.tree).bindings.get(function.name, [])
+        if [each.node for each in bindings] != [function]:
             return None
         summary = self.summary(function)
         given = [*summary.returns, *summary.holds]

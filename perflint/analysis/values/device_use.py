@@ -19,6 +19,7 @@ _DEVICE = re.compile(
     r"|ightning|abric|gpu|GPU|DataParallel|horovod|deepspeed"
     r"|\.to\((?!dtype=|torch\.(?:u?int|float|bfloat|double|half|long|bool)|[\w.]+\.dtype)"
 )
+_DEFAULT = re.compile(r"set_default_device|set_default_tensor_type\(.*cuda")
 _BUILDS = re.compile(r"DataLoader\(|\bnn\b")
 _TRAINING = ("backward(", "DataLoader(", ".zero_grad(", ".step(")  # of these there are words where it may train
 _EVALUATES = re.compile(r"(hub\.load|load_state_dict|\.from_pretrained)\((?s:.*)\.eval\(\)")
@@ -48,6 +49,11 @@ def says_of(program: Module) -> Says:
     twice = _differentiates_twice(text) and _differentiates_twice(_OF_LOSS.sub("", text))
     formats = Says.FORMATS if any(map(text.__contains__, _FORMATS)) or _FORMAT.search(text) else Says.NOTHING
     return _of_place(program) | compiles | formats | (Says.TRANSFORMS if twice else Says.NOTHING)
+
+
+def starts_on_device(program: Module) -> bool:
+    """Does the file have tensors made on a device of which nothing else is said?"""
+    return _DEFAULT.search(program.text) is not None
 
 
 def _differentiates_twice(text: str) -> bool:

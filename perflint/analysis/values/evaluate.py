@@ -61,6 +61,11 @@ class Evaluator(ABC):
         self.round = 0
         self.changes = 0  # of the classes and the star imports: everything depends on these
 
+    def release(self) -> None:
+        """Break the circles of functions, classes and frames, which else wait for the garbage collector."""
+        for info in (*self.functions.values(), *self.classes.values()):
+            vars(info).clear()
+
     def evaluate(self, node: ast.expr) -> Value:
         value = self.values[node] = _EXPRESSIONS[node.__class__](self, node)
         return value
