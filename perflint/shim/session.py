@@ -179,7 +179,7 @@ class Loaders:
             if type(loader) is not kind or self._has_ended:  # later patches by others may hold on to this one
                 original(loader, *args, **kwargs)
                 return
-            added = self._added(original, sys._getframe(1), (loader, *args), kwargs)
+            added = self._added(original, _maker(sys._getframe(1), loader), (loader, *args), kwargs)
             original(loader, *args, **kwargs, **added)
             if added:
                 setattr(loader, _ADDED, (os.getpid(), tuple(added)))  # on the loader, which may move to a child
@@ -244,6 +244,13 @@ class Loaders:
         if line not in self._reported:
             self._reported.add(line)
             Tally(self._run, LOADERS, line)
+
+
+def _maker(frame: FrameType, loader: Any) -> FrameType:
+    """The frame that makes a loader: Lightning, say, wraps the constructor, and a wrapper already has the loader."""
+    while frame.f_back is not None and any(each is loader for each in frame.f_locals.values()):
+        frame = frame.f_back
+    return frame
 
 
 def _as_without_workers(added: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:

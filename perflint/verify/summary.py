@@ -64,7 +64,7 @@ def sentence(verdict: Verdict) -> str:
         return closed(f"No verdict: {verdict.failure}")
     if outcome is Outcome.UNFIXED:
         if verdict.is_idle and not verdict.fixes:
-            return "Nothing to fix: the program loads none of the files that perflint has fixes for."
+            return "Nothing to fix: the program comes to nothing that perflint has fixes for."
         fixes = "none of the fixes takes effect in" if verdict.is_idle else "perflint has no fix for"
         return f"Nothing to fix: {fixes} this program."
     if outcome is Outcome.UNCHECKED and verdict.is_cut:

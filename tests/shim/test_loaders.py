@@ -263,6 +263,31 @@ def test_a_program_gets_the_same_batches_in_the_same_order(tmp_path: Path) -> No
     assert "loads.py:28 loader: no workers: `zip(source, target)` may draw its order earlier" in run.stderr
 
 
+WRAPPED = """\
+from torch.utils.data import DataLoader
+
+INIT = DataLoader.__init__
+
+
+def wrapped(made, *args, **kwargs):
+    INIT(made, *args, **kwargs)
+
+
+DataLoader.__init__ = wrapped
+
+"""
+
+
+def test_a_loader_whose_constructor_the_program_wraps_is_completed_as_well(tmp_path: Path) -> None:
+    project(tmp_path, "loads.py")
+    script = tmp_path / "loads.py"
+    head, main, tail = script.read_text().partition("def main(")
+    script.write_text(f"{head}{WRAPPED}{main}{tail}")
+    alone, run = python(tmp_path, "loads.py"), patched(tmp_path, "loads.py")
+    assert run.stdout == alone.stdout
+    assert f"loads.py:{24 + WRAPPED.count(chr(10))} loader: num_workers=" in run.stderr or "no cores" in run.stderr
+
+
 def test_reading_and_choices_of_other_calls_leave_no_trace(tmp_path: Path) -> None:
     project(tmp_path, "reads.py")
     alone = python(tmp_path, "reads.py")

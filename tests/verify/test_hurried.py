@@ -112,4 +112,4 @@ def test_what_may_gain_is_compared_after_its_race(
 def test_where_no_file_with_fixes_is_loaded_nothing_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     found = verdict(monkeypatch, 1.0, None, loaded_=())
     assert (found.outcome, advice(found)) == (Outcome.UNFIXED, "Keep the program as it is.")
-    assert sentence(found) == "Nothing to fix: the program loads none of the files that perflint has fixes for."
+    assert sentence(found) == "Nothing to fix: the program comes to nothing that perflint has fixes for."

@@ -132,6 +132,18 @@ def test_where_libraries_start_threads_forks_have_imported_torch_alone(monkeypat
     assert address({}, ("threaded",)) == "server"
 
 
+def test_libraries_find_what_the_path_of_the_user_leads_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "seldom_installed.py").touch()
+    monkeypatch.delenv(SERVER, raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    said = "print(optional.IS_THERE, [*map(sys.path.count, sys.path)])"
+    command = [sys.executable, "-c", f"import sys; from tests.verify import optional; {said}"]
+    alone = subprocess.run(command, stdout=PIPE, text=True, check=True).stdout
+    with Popen(command, libraries=("tests.verify.optional",), stdout=PIPE, text=True) as process:
+        assert process.communicate()[0] == alone
+        assert alone.startswith("True")
+
+
 def test_a_process_with_threads_is_none_to_fork_from() -> None:
     source = (
         "import threading; from perflint.verify.forks import server; print(server.is_safe()); "

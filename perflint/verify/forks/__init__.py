@@ -152,9 +152,10 @@ def _kind(environment: Mapping[str, str]) -> _Kind:
 class _Server:
     def __init__(self, kind: _Kind, libraries: Sequence[str]) -> None:
         self._socket = Path(tempfile.mkdtemp(prefix="perflint-forks-"), "server")
+        server, path = str(Path(__file__).with_name("server.py")), os.environ.get("PYTHONPATH", "")
         rest = {name: value for name, value in os.environ.items() if not name.startswith(AT_START)}
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("server.py")), str(self._socket), *_USUAL, *libraries],
+            [sys.executable, server, str(self._socket), path, *_USUAL, *libraries],
             env={**rest, **dict(kind), "PYTHONHASHSEED": "0", "ROOM": " " * _ROOM},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

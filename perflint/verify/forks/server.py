@@ -1,4 +1,4 @@
-"""Imports libraries once, and forks for each order that comes to a socket: `python server.py ADDRESS LIBRARY ...`."""
+"""Imports libraries once, and forks for each order at a socket: `python server.py ADDRESS PATH LIBRARY ...`."""
 
 from __future__ import annotations
 
@@ -258,12 +258,16 @@ def become(order: Order, streams: Sequence[int]) -> None:
     _show(order.environment)
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     sys.orig_argv[1:] = order.arguments
-    sys.path[:] = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *sys.path[1:]]
+    sys.path[:0] = _folders(os.environ.get("PYTHONPATH", ""))
     site.removeduppaths()
     sys.argv[:] = [order.arguments[0], *order.arguments[1 if order.arguments[0][0] != "-" else 2 :]]
     gc.unfreeze()  # a collection takes the time that it takes in a process that has imported all of this itself
     LOADED.begin(order.arguments[1] if order.arguments[0] == "-m" else "")
     site.execsitecustomize()
+
+
+def _folders(path: str) -> list[str]:
+    return [str(Path(folder).absolute()) for folder in path.split(os.pathsep) if folder]
 
 
 def _show(environment: Mapping[str, str]) -> None:
@@ -303,13 +307,16 @@ def start(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    socket_path, *wanted = sys.argv[1:]
+    socket_path, python_path, *wanted = sys.argv[1:]
+    sys.path[:1] = FOLDERS = _folders(python_path)  # libraries may ask as they are imported whether others are there
     LOADED = Loaded(wanted)
     if not is_safe():
         if len(wanted) == _USUAL:
             shutil.rmtree(Path(socket_path).parent, ignore_errors=True)
             sys.exit()
-        os.execv(sys.executable, [sys.executable, __file__, socket_path, *wanted[:_USUAL]])
+        os.execv(sys.executable, [sys.executable, __file__, socket_path, python_path, *wanted[:_USUAL]])
+    for folder in FOLDERS:
+        sys.path.remove(folder)
     LOADED.hide()
     gc.freeze()  # and leave the pages as they are
     ordered, ends = serve(socket_path)
