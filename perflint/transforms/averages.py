@@ -13,7 +13,7 @@ from perflint.syntax.walk import nodes_below
 from perflint.transforms.operations import expression
 
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
-_METHODS: dict[str, type[ast.operator]] = {"add": ast.Add, "sub": ast.Sub, "mul": ast.Mult}
+_METHODS: dict[str, type[ast.operator]] = {function.__name__: op for op, function in _OPERATORS.items()}
 _IN_PLACE: dict[type[ast.operator], str] = {op: f"{name}_" for name, op in _METHODS.items()}
 _PARTS = frozenset({"data", "detach"})  # of a tensor: the same memory
 _EQUAL = 1e-9

@@ -81,13 +81,11 @@ def cuts(program: Program, place: ast.expr) -> list[ast.AST]:
 
 def drops_graph(program: Program, function: Function) -> bool:
     """Does `function` let go of the graph of its first argument, by `detach` or `data`, and use it for nothing?"""
-    if function not in program.get(_cutting) and not program.may_drop_elsewhere:
+    if program.definition_around(function) or not (function in program.get(_cutting) or program.may_drop_elsewhere):
         return False
     flow, parameter = program.get(Flow), next(iter(parameters_of(function)), None)
-    if parameter is None or program.definition_around(function) is not None or _own_wrappers(program, function):
-        return False
     bindings = flow.graph_of(program.tree).bindings.get(getattr(function, "name", ""), [])
-    if [each.node for each in bindings] != [function]:
+    if parameter is None or [each.node for each in bindings] != [function] or _own_wrappers(program, function):
         return False
     walk = _Walk(program, within=function)
     walk.uses(flow.graph_of(function).readers(parameter), ())
