@@ -126,7 +126,8 @@ class Fix:
 
     def __reduce__(self) -> tuple[type[Fix], tuple[object, ...]]:
         """What goes to other processes: the edits, if they are written, and not the program that they are made of."""
-        return Fix, (self.title, self.safety, self.__dict__.get("edits", ()), self.requires, self.assumes)
+        written = () if callable(self.change) else self.change
+        return Fix, (self.title, self.safety, self.__dict__.get("edits", written), self.requires, self.assumes)
 
 
 def is_safe(safety: Safety, requires: str, assumes: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import libcst as cst
 import pytest
 
 from perflint.engine.edits import apply_fixes
-from perflint.engine.rule import Fix, Safety, Unrenderable
+from perflint.engine.rule import Edit, Fix, Safety, Unrenderable
 from perflint.syntax.source import Source
 from perflint.transforms.operations import (
     AddKeywords,
@@ -234,3 +235,8 @@ def test_checking_writes_no_fix(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, "check", "--no-cache", str(program)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "dataloader-defaults" in run.stdout and "AssertionError" not in run.stderr, run.stderr
+
+
+def test_a_fix_takes_its_edits_to_other_processes() -> None:
+    edits = (Edit(0, 1, "x"),)
+    assert pickle.loads(pickle.dumps(Fix("say x", Safety.EXACT, edits))).edits == edits
