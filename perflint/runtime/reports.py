@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import is_
@@ -27,6 +27,7 @@ _PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None), torch.Siz
 _PLAIN_MODULES = ("datetime", "decimal", "fractions", "numpy")  # what is hashable there doesn't change
 _READ = ("getvalue", "getbuffer", "read", "readline", "readlines", "seek", "tell", "fileno")
 _STREAM = ("write", "writelines", "flush", "close", "truncate", "detach", "reconfigure", *_READ)
+_LAMBDA = (lambda: None).__name__
 _STREAM_PACKAGES = ("_io", "io", "ipykernel", "_pytest")  # what others do with what is written isn't known
 _LOG = ("handle", "__setattr__", "addHandler", "removeHandler", "addFilter", "removeFilter", "setLevel", "close")
 _BAR = ("display", "close", "reset", "set_postfix", "set_postfix_str", "set_description", "set_description_str")
@@ -114,19 +115,20 @@ class _Reports:
 
     def _takes(self, function: Callable[..., object], caller: str, values: tuple[Any, ...]) -> bool:
         """Put a call off, if it can be: this is done in each step, so every microsecond counts."""
-        devices = set[torch.device]()
+        devices, given = set[torch.device](), list[Any]()
         defaults = getattr(function, "__defaults__", None) or ()
         try:
             copies = tuple([_snapshot(each, devices) for each in values])
             if not _PLAIN.issuperset(map(type, defaults)):
                 assert isinstance(function, FunctionType)  # which have defaults
                 defaults = tuple([_snapshot(each, None) for each in defaults])
+                given = [each for each in defaults if type(each) not in _PLAIN]
                 function = FunctionType(
                     function.__code__, function.__globals__, function.__name__, defaults, function.__closure__
                 )
         except _Unknown:
             return False
-        if not (devices or self._queue) or not self._watches(function, defaults):
+        if not (devices or self._queue) or not self._watches(function, given):
             return False
         events = [_recorded(device) for device in devices]
         self._queue.append(_Report(function, caller, copies, events, time.time(), (sys.stdout, sys.stderr)))
@@ -174,11 +176,11 @@ class _Reports:
 
     # -- who writes where reports go
 
-    def _watches(self, function: Callable[..., object], defaults: tuple[Any, ...]) -> bool:
-        """Can all that the function may write to be kept from being written to before it is?"""
-        if not all(self._guards(each, _guarded(each)) for each in defaults if type(each) not in _PLAIN):
+    def _watches(self, function: Callable[..., object], given: Sequence[Any]) -> bool:
+        """Can all that the function, to which objects are given, may write to be kept from others until it has?"""
+        if given and not all(self._guards(each, _guarded(each)) for each in given):
             return False
-        handlers = _handlers(function)
+        handlers = _handlers(function, given)
         streams = (sys.stdout, sys.stderr, *[getattr(each, "stream", None) for each in handlers])
         writers = (*streams, *handlers)
         is_same = len(writers) == len(self._writers) and all(map(is_, writers, self._writers))
@@ -223,7 +225,7 @@ class _Reports:
 
 def _named(function: Callable[..., object], name: str) -> Callable[..., object]:
     """A lambda as the function of that `name` in which it was written, for logs and tracebacks."""
-    if not isinstance(function, FunctionType) or function.__name__ != (lambda: None).__name__:
+    if not isinstance(function, FunctionType) or function.__name__ != _LAMBDA:
         return function
     code = _named_code(function.__code__, name)
     named = FunctionType(code, function.__globals__, name, function.__defaults__, function.__closure__)
@@ -297,9 +299,9 @@ def _guarded(value: object) -> tuple[str, ...]:
     return ()
 
 
-def _handlers(function: Callable[..., object]) -> tuple[logging.Handler, ...]:
+def _handlers(function: Callable[..., object], given: Sequence[Any]) -> tuple[logging.Handler, ...]:
     """Those of the logs that the function names or is given."""
-    held = list(getattr(function, "__defaults__", None) or ())
+    held = list(given)
     if isinstance(function, FunctionType):
         held += map(function.__globals__.get, function.__code__.co_names)
     found = list[logging.Handler]()
