@@ -6,10 +6,11 @@ import ast
 import copy
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from perflint.analysis.program import Program
 from perflint.syntax.walk import PlainLoop, integer, path_of
-from perflint.transforms.operations import derived, located, number, standing_for
+from perflint.transforms.operations import derived, expression, located, number, standing_for
 
 _COMPARED: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
     ast.Eq: operator.eq,
@@ -22,8 +23,17 @@ _COMPARED: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
 _LEAVES = (ast.Break, ast.Continue, ast.Return)
 
 
-def peeled(program: Program, loop: PlainLoop) -> tuple[list[ast.stmt], ast.For] | None:
-    """The statements of the first step, and the loop over the others; None where the body is no such test."""
+@dataclass(frozen=True)
+class Peeled:
+    """The statements of the first step, the loop over the others, and what tells whether there is a first step."""
+
+    first: list[ast.stmt]
+    others: ast.For
+    runs: ast.expr | None  # None: it does
+
+
+def peeled(program: Program, loop: PlainLoop) -> Peeled | None:
+    """The parts of a loop; None where its body is no such test."""
     branch = loop.body[0]
     if not isinstance(loop, ast.For) or not isinstance(branch, ast.If) or not branch.orelse or loop.body[1:]:
         return None
@@ -41,7 +51,10 @@ def peeled(program: Program, loop: PlainLoop) -> tuple[list[ast.stmt], ast.For] 
     start = located(number(first + 1), walked)
     rest = ast.copy_location(ast.Call(walked.func, [start, walked.args[-1]], []), walked)
     own = ast.copy_location(ast.For(loop.target, rest, others, loop.orelse), loop)
-    return [standing_for(_with_number(each, name, first), each) for each in once], copy.deepcopy(own)
+    statements = [standing_for(_with_number(each, name, first), each) for each in once]
+    stop = integer(walked.args[-1])
+    runs = expression("{stop} > {first}", stop=walked.args[-1], first=number(first)) if stop is None else None
+    return Peeled(statements, copy.deepcopy(own), runs) if stop is None or stop > first else None
 
 
 def _answer(test: ast.expr, name: str, value: int) -> bool | None:

@@ -163,10 +163,11 @@ def _peeled(program: Program, loop: PlainLoop) -> Fix | None:
     """
     if (parts := peeled(program, loop)) is None:
         return None
-    once, others = parts
-    before = [located(copy.deepcopy(each), loop) for each in once]
-    made = vectorize(program.with_statements(loop, [*before, others]), others)
-    return replace(made, statements=(*once, *made.statements)).fix(program, loop)
+    before = [located(copy.deepcopy(each), loop) for each in parts.first]
+    made = vectorize(program.with_statements(loop, [*before, parts.others]), parts.others)
+    code: list[ast.stmt] = [*parts.first, *made.statements]
+    whole = code if parts.runs is None else [new(ast.If(parts.runs, code, []))]
+    return replace(made, statements=tuple(whole)).fix(program, loop)
 
 
 def _where(program: Program, loop: PlainLoop, test: ast.expr, *, answer: bool) -> Fix:
