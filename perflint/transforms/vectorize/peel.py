@@ -57,7 +57,7 @@ def peeled(program: Program, loop: PlainLoop) -> Peeled | None:
     own = ast.copy_location(ast.For(loop.target, rest, others, loop.orelse), loop)
     if any(isinstance(each, _DEFERRING) and _reads(each, name) for part in once for each in ast.walk(part)):
         return None
-    statements = [standing_for(_with_number(each, name, first), each) for each in once]
+    statements = [standing_for(copy.copy(_with_number(each, name, first)), each) for each in once]
     stop, end = walked.args[-1], integer(walked.args[-1])
     tests = (_is_past(stop, first), _is_past(stop, first + 1)) if end is None else None
     return Peeled(statements, copy.deepcopy(own), tests) if end is None or end > first + 1 else None
