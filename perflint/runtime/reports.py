@@ -120,7 +120,8 @@ class _Reports:
         try:
             copies = tuple([_snapshot(each, devices) for each in values])
             if not _PLAIN.issuperset(map(type, defaults)):
-                assert isinstance(function, FunctionType)  # which have defaults
+                if not isinstance(function, FunctionType):  # a method of something, with its defaults
+                    return False
                 defaults = tuple([_snapshot(each, None) for each in defaults])
                 given = [each for each in defaults if type(each) not in _PLAIN]
                 function = FunctionType(

@@ -150,14 +150,18 @@ def check_alone(program: Program, statement: ast.stmt, *beside: ast.stmt) -> Non
 
 def check_written(program: Program, node: ast.expr) -> None:
     """Raise Blocked where what is to change is shown as code by a string, `f"{loss=}"`, or isn't where that says."""
-    if not any(isinstance(each, ast.JoinedStr) for each in program.ancestors(node)):
-        return
+    for inner, around in itertools.pairwise((node, *program.ancestors(node))):
+        if isinstance(around, ast.FormattedValue) and inner is around.value:
+            is_shown = program.text[program.span(around.value)[1] :].lstrip()[:1] == "="
+            if is_shown or not (_is_there(program, node) and _is_there(program, around.value)):
+                raise Blocked(f"`{ast.unparse(node)}` is read inside a string", node)
+
+
+def _is_there(program: Program, node: ast.expr) -> bool:
     try:
-        is_there = ast.dump(ast.parse(f"({program.segment(node)})", mode="eval").body) == ast.dump(node)
+        return ast.dump(ast.parse(f"({program.segment(node)})", mode="eval").body) == ast.dump(node)
     except SyntaxError:
-        is_there = False
-    if not is_there or program.text[program.span(node)[1] :].lstrip()[:1] == "=":
-        raise Blocked(f"`{ast.unparse(node)}` is read inside a string", node)
+        return False
 
 
 _IMPORTS = (ast.Import, ast.ImportFrom)

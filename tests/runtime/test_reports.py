@@ -295,6 +295,16 @@ def test_values_that_may_change_are_reported_at_once(device: Device) -> None:
     assert said == [1.0, 2.0]
 
 
+def test_a_method_with_defaults_of_its_own_is_called_at_once(device: Device) -> None:
+    class Meter:
+        def say(self, loss: Any, sizes: tuple[int, ...] = (1, 2)) -> None:
+            said.append((loss.item(), sizes))
+
+    said = list[tuple[float, tuple[int, ...]]]()
+    later(Meter().say, torch.ones(()))
+    assert said == [(1.0, (1, 2))]
+
+
 def test_tensors_to_be_shown_as_they_are_are_reported_at_once(device: Device) -> None:
     said, shown = list[str](), torch.ones((), requires_grad=True)
     later(lambda loss, shown=shown: said.append(str(shown)), torch.ones(()))

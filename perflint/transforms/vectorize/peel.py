@@ -6,10 +6,11 @@ import ast
 import copy
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from perflint.analysis.program import Program
-from perflint.syntax.walk import PlainLoop, integer, path_of
-from perflint.transforms.operations import derived, located, number, standing_for
+from perflint.syntax.walk import FUNCTIONS, PlainLoop, integer, path_of
+from perflint.transforms.operations import derived, expression, located, number, standing_for
 
 _COMPARED: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
     ast.Eq: operator.eq,
@@ -20,10 +21,23 @@ _COMPARED: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
     ast.GtE: operator.ge,
 }
 _LEAVES = (ast.Break, ast.Continue, ast.Return)
+_DEFERRING = (*FUNCTIONS, ast.GeneratorExp, ast.JoinedStr)  # they may read it later, or show its name
 
 
-def peeled(program: Program, loop: PlainLoop) -> tuple[list[ast.stmt], ast.For] | None:
-    """The statements of the first step, and the loop over the others; None where the body is no such test."""
+@dataclass(frozen=True)
+class Peeled:
+    """The statements of the first step, the loop over the others, and the tests of whether there is each of these.
+
+    There are no tests where a loop is known to go so far.
+    """
+
+    first: list[ast.stmt]
+    others: ast.For
+    tests: tuple[ast.expr, ast.expr] | None
+
+
+def peeled(program: Program, loop: PlainLoop) -> Peeled | None:
+    """The parts of a loop; None where its body is no such test."""
     branch = loop.body[0]
     if not isinstance(loop, ast.For) or not isinstance(branch, ast.If) or not branch.orelse or loop.body[1:]:
         return None
@@ -41,7 +55,16 @@ def peeled(program: Program, loop: PlainLoop) -> tuple[list[ast.stmt], ast.For] 
     start = located(number(first + 1), walked)
     rest = ast.copy_location(ast.Call(walked.func, [start, walked.args[-1]], []), walked)
     own = ast.copy_location(ast.For(loop.target, rest, others, loop.orelse), loop)
-    return [standing_for(_with_number(each, name, first), each) for each in once], copy.deepcopy(own)
+    if any(isinstance(each, _DEFERRING) and _reads(each, name) for part in once for each in ast.walk(part)):
+        return None
+    statements = [standing_for(copy.copy(_with_number(each, name, first)), each) for each in once]
+    stop, end = walked.args[-1], integer(walked.args[-1])
+    tests = (_is_past(stop, first), _is_past(stop, first + 1)) if end is None else None
+    return Peeled(statements, copy.deepcopy(own), tests) if end is None or end > first + 1 else None
+
+
+def _is_past(stop: ast.expr, value: int) -> ast.expr:
+    return expression("{stop} > {value}", stop=stop, value=number(value))
 
 
 def _answer(test: ast.expr, name: str, value: int) -> bool | None:
@@ -50,6 +73,10 @@ def _answer(test: ast.expr, name: str, value: int) -> bool | None:
         return None
     compare, other = _COMPARED.get(type(test.ops[0])), integer(test.comparators[0])
     return compare(value, other) if compare is not None and other is not None else None
+
+
+def _reads(node: ast.AST, name: str) -> bool:
+    return any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(node))
 
 
 def _is_stored(node: ast.AST, name: str) -> bool:

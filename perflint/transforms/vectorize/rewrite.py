@@ -163,10 +163,16 @@ def _peeled(program: Program, loop: PlainLoop) -> Fix | None:
     """
     if (parts := peeled(program, loop)) is None:
         return None
-    once, others = parts
-    before = [located(copy.deepcopy(each), loop) for each in once]
-    made = vectorize(program.with_statements(loop, [*before, others]), others)
-    return replace(made, statements=(*once, *made.statements)).fix(program, loop)
+    with_targets(
+        scope_of(program, loop, lift), loop
+    )  # which raises Blocked where the first step changes how far it goes
+    before = [located(copy.deepcopy(each), loop) for each in parts.first]
+    made = vectorize(program.with_statements(loop, [*before, parts.others]), parts.others)
+    code: tuple[ast.stmt, ...] = (*parts.first, *made.statements)
+    if parts.tests is not None:
+        is_first, are_others = parts.tests
+        code = new(ast.If(is_first, parts.first, [])), new(ast.If(are_others, [*made.statements], []))
+    return replace(made, statements=code).fix(program, loop)
 
 
 def _where(program: Program, loop: PlainLoop, test: ast.expr, *, answer: bool) -> Fix:
