@@ -35,7 +35,7 @@ from perflint.torch_ops import libraries
 
 _SPELLED = {"decode": STRING, "batch_decode": sequence_of(STRING)}  # what tokenizers make of numbers
 _MAY_HOLD_TENSORS = (Kind.TENSOR, Kind.UNKNOWN, Kind.SEQUENCE, Kind.MAPPING)
-_INTEGERS = frozenset("uint8 int8 int16 short int32 int int64 long".split())
+_INTEGERS = frozenset("int8 int16 short int32 int int64 long".split())
 MODULE_SELF = frozenset(
     "to cuda cpu train eval half float double bfloat16 requires_grad_ apply share_memory compile".split()
 )

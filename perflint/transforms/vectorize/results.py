@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 from perflint import torch_ops
@@ -34,7 +34,7 @@ from perflint.transforms.vectorize.scope import Appended, Line, Scope, appended
 from perflint.transforms.vectorize.values import Batched, indexed, is_full
 
 _REPEATS = (*LOOPS, *FUNCTIONS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_NARROW = frozenset({"int", "uint8", "uint16", "uint32", "int8", "int16", "int32", "bool"})
+_NARROW = frozenset({"int", "short", "uint8", "uint16", "uint32", "int8", "int16", "int32", "bool"})
 
 
 def lift_result(scope: Scope, node: ast.stmt) -> ast.stmt | None:
@@ -223,14 +223,21 @@ def _is_joined(scope: Scope, use: ast.Name) -> bool:
 # -- does a sum over all steps at once have the type of one that is made step by step?
 
 
-def _is_narrow(program: Program, node: ast.expr) -> bool:
-    """Is it of small integers, or truth values? The unknown passes for something else."""
+def _is_narrow(program: Program, node: ast.expr, asked: Set[ast.expr] = frozenset()) -> bool:
+    """Is it of small integers, or truth values? The unknown passes for something else; `asked` is known already."""
     kind, dtype = number_kind(program, node), program.value(node).dtype
     if kind == FLOAT or is_wide_integer(program, node):
         return False
     values = (assigned(program, node) if isinstance(node, ast.Name) else None) or [node]
     is_cast = any(_makes_narrow(program, each) for value in values for each in ast.walk(value))
-    return is_cast or (kind == INTEGER and dtype != "int")
+    others = [each for each in values if each is not node and each not in asked]
+    is_of_narrow = any(_is_narrow(program, each, {*asked, *others}) for each in others)
+    if isinstance(node, ast.BinOp):
+        parts = [each for each in (node.left, node.right) if program.value(each).kind is not Kind.NUMBER]
+        is_of_narrow = bool(parts) and all(_is_narrow(program, each, asked) for each in parts)
+    elif isinstance(node, ast.Subscript | ast.UnaryOp):
+        is_of_narrow = _is_narrow(program, node.value if isinstance(node, ast.Subscript) else node.operand, asked)
+    return is_cast or is_of_narrow or (kind == INTEGER and dtype != "int")
 
 
 def _makes_narrow(program: Program, node: ast.AST) -> bool:
