@@ -99,7 +99,7 @@ class _Inference:
 
     def of(self, node: ast.expr) -> NumberType | None:
         value, found = self._program.value(node), self._read(node)
-        if value.kind is Kind.TENSOR and value.dtype in ("bool", "int"):
+        if value.kind is Kind.TENSOR and value.dtype in ("bool", "int", "uint8"):
             return NumberType(INTEGER, is_wide=found is not None and found.is_wide, is_real=True)
         return found
 

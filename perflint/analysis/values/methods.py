@@ -125,9 +125,9 @@ def moved_to(place: Place, target: Value | None) -> Place:
 
 
 def dtype_of(value: Value) -> str:
-    """The type of numbers that `torch.bool`, `torch.long` and the like stand for; empty for all but masks and ints."""
+    """The type of numbers that `torch.bool`, `torch.long` and the like stand for; empty for floats."""
     name = value.name.rpartition(".")[2] if value.kind is Kind.LIBRARY else ""
-    return "bool" if name == "bool" else "int" if name in _INTEGERS else ""
+    return name if name in ("bool", "uint8") else "int" if name in _INTEGERS else ""  # bytes pick as masks do
 
 
 def _on_tensor(owner: Value, name: str, arguments: Arguments) -> Value:
