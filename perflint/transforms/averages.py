@@ -17,7 +17,8 @@ _METHODS: dict[str, type[ast.operator]] = {function.__name__: op for op, functio
 _IN_PLACE: dict[type[ast.operator], str] = {op: f"{name}_" for name, op in _METHODS.items()}
 _PARTS = frozenset({"data", "detach"})  # of a tensor: the same memory
 _EQUAL = 1e-9
-_SAMPLES = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (2.0, 5.0))
+_START, _END = math.e, math.pi  # at which products of tensors don't look like a sum of them by chance
+_SAMPLES = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (_START, _END))
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def lerp_of(block: Sequence[ast.stmt], is_tensor: Callable[[ast.expr], bool]) ->
         nothing, kept, moved, both = (each.values[each.run(block)] for each in trials)
     except (_Unlike, ValueError):
         return None
-    if not (_equal(nothing, 0) and _equal(kept + moved, 1) and _equal(both, 2 * kept + 5 * moved)):
+    if not (_equal(nothing, 0) and _equal(kept + moved, 1) and _equal(both, _START * kept + _END * moved)):
         return None
     weights = [node for value, node in trial.numbers if _equal(value, moved)]
     weights += [expression("1 - {kept}", kept=node) for value, node in trial.numbers if _equal(value, kept)]

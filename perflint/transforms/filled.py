@@ -193,7 +193,8 @@ def _check_range(program: Program, call: ast.Call, number: ast.expr) -> None:
         return
     value, largest = _known(program, number), _LARGEST.get(dtype, _HALF)
     if value is None:
-        is_arithmetic = not any(isinstance(each, ast.Name | ast.Attribute) for each in ast.walk(number))
+        names = [each for each in ast.walk(number) if isinstance(each, ast.Name | ast.Attribute)]
+        is_arithmetic = all(program.qualified(each).startswith("builtins.") for each in names)  # `2 * float("1e40")`
         is_within = largest >= _SINGLE and not is_arithmetic
     elif isinstance(value, int):
         is_within = abs(value) <= min(largest, _LONG)

@@ -64,6 +64,7 @@ def test_a_step_towards_a_tensor_is_recognised_however_it_is_spelled(code: str, 
         "t.add_(tau * p)",
         "t.copy_(tau * p)",
         "t.copy_(tau * p * t + (1 - tau) * t)",  # no product of tensors
+        "t.copy_(0.9 * t + 0.1 * p + 10 * (t * t - t) - (p * p - p))",  # which no few whole numbers tell apart
         "t.copy_(tau * p + (1 - tau) * t.grad)",  # another tensor takes its place
         "t.add_(tau * p).add_(-tau * t)",  # reads what it has changed
         "t.mul_(1 - tau).clamp_(0, 1).add_(tau * p)",

@@ -39,7 +39,7 @@ _NO_RUNS = HOLDS | {"eval", "train"}  # `batch.items()` is a call of a container
 _OPTIMIZER = re.compile(r"optimi[sz]er|(^|[._])optim$")
 _LOSS = re.compile(r"loss|criteri|metric", re.IGNORECASE)
 # nothing in these differentiates by itself
-KNOWN = tuple("torch. torchvision. torchaudio. torch_geometric. dgl. timm. transformers. einops.".split())
+KNOWN = ("torch.", "torchvision.", "torchaudio.", "torch_geometric.", "dgl.", "timm.", "transformers.", "einops.")
 
 
 def runs_backward(program: Program, node: ast.Call) -> bool:

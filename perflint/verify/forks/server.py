@@ -316,7 +316,8 @@ if __name__ == "__main__":
             sys.exit()
         os.execv(sys.executable, [sys.executable, __file__, socket_path, python_path, *wanted[:_USUAL]])
     for folder in FOLDERS:
-        sys.path.remove(folder)
+        with suppress(ValueError):  # a library took it off
+            sys.path.remove(folder)
     LOADED.hide()
     gc.freeze()  # and leave the pages as they are
     ordered, ends = serve(socket_path)
