@@ -57,7 +57,7 @@ _PAST_STREAMS = re.compile(  # what writes to where the streams write, and not b
     r"os\.(p?writev?|sendfile)|sys\.(stdout|stderr)\.buffer\.\w+|sys\.__std(out|err)__\.\w+(\.\w+)?"
 )
 _BY_OTHERS = re.compile(r"subprocess\.(run|call|check_call|Popen)|os\.system")
-_STRUCTURE = (*(ast.JoinedStr, ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Dict, ast.Starred),)
+_STRUCTURE = (ast.JoinedStr, ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Dict, ast.Starred)
 _PURE = frozenset(
     f"builtins.{name}" for name in "round str int float abs max min sum format bool tuple list dict divmod".split()
 )
