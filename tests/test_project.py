@@ -1051,3 +1051,23 @@ def test_calling_an_object_of_one_of_two_classes_builds_none(tmp_path: Path) -> 
     )
     write(tmp_path, pools="import torch\n\n\n" + pool.format("First") + pool.format("Second"), model=model)
     assert lines(check(tmp_path, "sync-in-loop")) == []
+
+
+def test_a_module_of_one_of_two_classes_gives_what_one_of_them_is_not_known_to_give(tmp_path: Path) -> None:
+    nets = (
+        "import torch\nfrom torch import nn\n\n\nclass Attends(nn.Transformer):\n    def forward(self, x):\n"
+        "        return self.encoder(x)\n\n\nclass Recurs(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.rnn = nn.LSTM(4, 4)\n\n    def forward(self, x, state=None):\n"
+        "        out, state = self.rnn(x, state)\n        return out, state\n"
+    )
+    train = (
+        "import torch\nfrom nets import Attends, Recurs\n\n\ndef train(attends, loader, losses):\n"
+        "    model = Attends().cuda() if attends else Recurs().cuda()\n"
+        "    optimizer = torch.optim.SGD(model.parameters(), 0.1)\n    for x in loader:\n"
+        "        if attends:\n            out = model(x.cuda())\n        else:\n            out, _ = model(x.cuda())\n"
+        "        loss = out.view(-1).sum()\n        loss.backward()\n        optimizer.step()\n"
+        "        losses.append(out.mean().item())\n"
+    )
+    write(tmp_path, nets=nets, train=train)
+    assert lines(check(tmp_path)) == [("train.py", 16)]
+    assert [each.blocked for each in check(tmp_path, "launch-bound-step").diagnostics] == [""]

@@ -16,6 +16,7 @@ from perflint.analysis.values.values import (
     HOST_TENSOR,
     NUMBER,
     NUMPY,
+    OR,
     OTHER,
     STRING,
     UNKNOWN,
@@ -71,7 +72,7 @@ def _library_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments
         return Value(Kind.DATASET, name=name)
     if name.endswith(_TOKENIZERS) or name.rpartition(".")[2][:1].isupper():  # an instance of a class, whatever it is
         return Value(Kind.UNKNOWN, name="tokenizer" if name.endswith(_TOKENIZERS) else name)
-    return GUESSED_TENSOR if arguments.on_device else UNKNOWN
+    return _derived(arguments)
 
 
 # -- Python
@@ -110,22 +111,18 @@ def _same_items(given: tuple[Value, ...], first: Value) -> Value:
     return sequence_of(element_of(first)) if given else sequence(())
 
 
-def _like(iterable: Value, item: Value) -> Value:
-    """A sequence of `item`, which still yields batches if `iterable` did."""
-    return iterable._replace(item=item) if iterable.kind is Kind.LOADER else sequence_of(item)
-
-
-def _zip(given: tuple[Value, ...], first: Value) -> Value:
-    loader = next((value for value in given if value.kind is Kind.LOADER), UNKNOWN)
-    return _like(loader, sequence(map(element_of, given)))
+def _like(item: Value, *iterables: Value) -> Value:
+    """A sequence of `item`, which still yields batches if one of `iterables` did."""
+    loader = next((each for each in iterables if each.kind is Kind.LOADER), None)
+    return loader._replace(item=item) if loader is not None else sequence_of(item)
 
 
 _PYTHON: dict[str, Callable[[tuple[Value, ...], Value], Value]] = {
     **dict.fromkeys("iter list tuple sorted reversed set".split(), _same_items),
     **dict.fromkeys("str repr input format".split(), lambda given, first: STRING),
     "print": lambda given, first: OTHER,
-    "enumerate": lambda given, first: _like(first, sequence((NUMBER, element_of(first)))),
-    "zip": _zip,
+    "enumerate": lambda given, first: _like(sequence((NUMBER, element_of(first))), first),
+    "zip": lambda given, first: _like(sequence(map(element_of, given)), *given),
     "range": lambda given, first: sequence_of(NUMBER),
     "next": lambda given, first: element_of(first),
     "filter": lambda given, first: sequence_of(element_of(given[1])) if len(given) == 2 else UNKNOWN,
@@ -133,12 +130,12 @@ _PYTHON: dict[str, Callable[[tuple[Value, ...], Value], Value]] = {
 
 
 def _mapped(evaluator: Evaluator, function: Value, iterables: tuple[Value, ...]) -> Value:
-    item = join_all(map(element_of, iterables))
     if function.kind is Kind.LIBRARY and function.name in ("builtins.int", "builtins.float", "builtins.len"):
         return NUMBER
     info = evaluator.functions.get(function.node) if function.node is not None else None
     if info is not None and info.returns is not None:
         return info.returns
+    item = join_all(map(element_of, iterables))
     return item._replace(sure=False) if item.kind is Kind.TENSOR else UNKNOWN
 
 
@@ -151,7 +148,7 @@ def _torch(evaluator: Evaluator, name: str, node: ast.Call, arguments: Arguments
         return _torch_instance(evaluator, made, kind, node, arguments)
     entry = torch_ops.of_function(name)
     if entry is None:
-        return GUESSED_TENSOR if arguments.on_device else UNKNOWN
+        return _derived(arguments)
     entry = arguments.select(entry)
     result = from_entry(entry, _place_of_result(evaluator, entry, arguments))
     typed = arguments.keywords.get("dtype") if result.kind is Kind.TENSOR else None
@@ -161,8 +158,8 @@ def _torch(evaluator: Evaluator, name: str, node: ast.Call, arguments: Arguments
 def _place_of_result(evaluator: Evaluator, entry: torch_ops.Operation, arguments: Arguments) -> Place:
     if "device" in arguments.keywords:
         return moved_to(Place.UNKNOWN, arguments.keywords["device"])
-    if "out" in arguments.keywords and arguments.keywords["out"].kind is Kind.TENSOR:
-        return arguments.keywords["out"].place
+    if (out := arguments.keywords.get("out", UNKNOWN)).kind is Kind.TENSOR:
+        return out.place
     if entry.does("factory"):  # also torch.tensor(t), torch.full((), t): made on the host all the same
         return Place.DEVICE if evaluator.default_device_set and not arguments.tensors else Place.HOST
     return common_place(arguments.tensors) if arguments.tensors else evaluator.usual_place
@@ -171,9 +168,8 @@ def _place_of_result(evaluator: Evaluator, entry: torch_ops.Operation, arguments
 def _is_pinned(node: ast.Call, arguments: Arguments) -> bool:
     """Does the loader that is built here pin its batches where there is a device?"""
     given = keyword_of(node, "pin_memory")
-    value = arguments.keywords.get("pin_memory", UNKNOWN)
     asks = given is not None and re.search("(?i)cuda|gpu|!= 'cpu'", ast.unparse(given)) is not None
-    return value.literal is True or asks
+    return asks or arguments.keywords.get("pin_memory", UNKNOWN).literal is True
 
 
 def _torch_instance(evaluator: Evaluator, name: str, kind: str, node: ast.Call, arguments: Arguments) -> Value:
@@ -241,7 +237,6 @@ def _named_tuple(evaluator: Evaluator, arguments: Arguments) -> Value:
 
 
 def _fields(fields: Value, arguments: Arguments) -> Value:
-    """One of these named tuples."""
     given = dict(zip(fields.keys, arguments.positional, strict=False)) | dict(arguments.keywords)
     if arguments.open or set(given) != set(fields.keys) or len(arguments.positional) > len(fields.keys):
         return _derived(arguments)
@@ -316,7 +311,12 @@ def _apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Argum
 
 
 def _summarised(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value | None:
-    """The result of a call of another file's function by its summary; None if it has none."""
+    """The result of a call of other files' functions by their summaries; None if one that may be meant has none."""
+    owner = callee.owner if callee.kind is Kind.METHOD else None
+    if OR in (names := (owner or callee).name):
+        meant = (({"owner": owner._replace(name=each)} if owner else {"name": each}) for each in names.split(OR))
+        found = [_summarised(evaluator, callee._replace(**each), node, arguments) for each in meant]
+        return None if None in found else join_all(filter(None, found))
     info = evaluator.classes.get(callee.owner.node) if callee.owner is not None and callee.owner.node else None
     targets = targets_of(callee, info.base_names if info is not None else (), node)
     target = next((each for each in targets if each in evaluator.summaries), "")
@@ -348,8 +348,7 @@ def _made_by(target: str, value: Value, *, pinned: bool) -> Value:
         return value
     if value.items is None:  # of several lengths: `parts_of` tells the place
         return value._replace(item=_made_by(target, value.item or UNKNOWN, pinned=pinned))
-    parts = (_made_by(f"{target}.{i}", each, pinned=pinned) for i, each in enumerate(value.items))
-    return value._replace(items=tuple(parts))
+    return value._replace(items=tuple(_made_by(f"{target}.{i}", v, pinned=pinned) for i, v in enumerate(value.items)))
 
 
 def _derived(arguments: Arguments) -> Value:

@@ -61,7 +61,8 @@ def detaches(program: Program, statement: ast.stmt) -> bool:
     if not isinstance(statement, ast.Assign):
         return False
     calls = [node for node in own_nodes(statement.value) if isinstance(node, ast.Call)]
-    return bool(calls) and all(_detaches(program, each) for each in calls)
+    others = [each for each in calls if program.qualified(each.func) not in _PLAIN]  # but tuple(), around them
+    return bool(others) and all(_detaches(program, each) for each in others)
 
 
 def _detaches(program: Program, call: ast.Call) -> bool:

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import starmap
 
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Definition, Outer, Value, sources_of
+from perflint.analysis.ir.graph import Definition, Outer, Phi, Value, sources_of
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place
@@ -151,16 +151,25 @@ class Outline:
         return [name for name, value in values if value is not None and any(map(self._is_inside, sources_of(value)))]
 
     @cached_property
+    def _carried(self) -> list[tuple[Phi, list[Value]]]:
+        """The parameters' phis at the head of the loop, each with what an iteration may leave for the next one."""
+        graph, around = self._graph, self.region.around
+        phis = (each for each in graph.carried(around) if each.name in self.parameters)
+        return [(phi, [one for v in graph.back_edge_values(around, phi) for one in sources_of(v)]) for phi in phis]
+
+    @cached_property
+    def _left(self) -> set[ast.AST]:
+        """Where the region sets what is read behind it, or by the next iteration."""
+        read = (value for name in self._behind for value in self._graph.definitions(name))
+        carried = (value for _, left in self._carried for value in left)
+        return {each.node for each in (*read, *carried) if isinstance(each, Definition) and self._is_inside(each)}
+
+    @cached_property
     def results(self) -> list[str]:
         found = {each.id for each in self._behind}
         deleted = [node.id for node in own_nodes(self._outermost) if isinstance(node, ast.Name) and _is_deleted(node)]
         found.update(name for name in deleted if name in self._stored)
-        for phi in self._graph.carried(self.region.around):
-            left = (
-                each for value in self._graph.back_edge_values(self.region.around, phi) for each in sources_of(value)
-            )
-            if phi.name in self.parameters and any(map(self._is_inside, left)):
-                found.add(phi.name)
+        found.update(phi.name for phi, left in self._carried if any(map(self._is_inside, left)))
         for each in self._stores:
             value = self._graph.value(each)
             is_shape = isinstance(value, Definition) and value.given is not None
@@ -222,12 +231,13 @@ class Outline:
                 if self.program.value(name).kind is not Kind.TENSOR:
                     does = "is filled: make it right in front of the loop, empty"
                 raise Blocked(f"`{name.id}`, of which a graph has a copy, {does}", name)
-        memory, set_ = ResultMemory(self.program, self.region), self._stores
-        for name in (each for each in set_ if each.id in self.results):
+        memory, left = ResultMemory(self.program, self.region), self._left
+        set_ = [each for each in self._stores if each.id in self.results and each in left]
+        for name in set_:
             reads = [each for each in self._behind if each.id == name.id]
             is_behind = name.id not in self.parameters and self._late.isdisjoint(reads)
             is_only_read = is_behind and all(only_reads(self.program, each) for each in reads)
-            others = [each for each in set_ if each.id in self.results and each.id != name.id]
+            others = [each for each in set_ if each.id != name.id]
             memory.check(name, others, is_only_read=is_only_read)
         for late in self.region.late:
             for tensor in late.tensors:

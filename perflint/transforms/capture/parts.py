@@ -12,6 +12,7 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.parameter_loops import update_of
 from perflint.analysis.program import Effect, Program
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.walk import elements_of, own_nodes
@@ -58,7 +59,13 @@ class Part:
 
 
 def steps(program: Program, statement: ast.stmt) -> bool:
-    return any(steps_optimizer(program, node) for node in own_nodes(statement))
+    """Does it step an optimizer, or update parameters by their gradients itself?"""
+    return any(steps_optimizer(program, node) or _descends(program, node) for node in own_nodes(statement))
+
+
+def _descends(program: Program, node: ast.AST) -> bool:
+    reads = isinstance(node, ast.For) and any(getattr(each, "attr", "") == "grad" for each in own_nodes(node))
+    return isinstance(node, ast.For) and reads and update_of(program, node) == "update"
 
 
 def runs(program: Program, around: Around, parts: Sequence[Part], *, fills: bool = False) -> Iterator[list[Part]]:
