@@ -1070,4 +1070,3 @@ def test_a_module_of_one_of_two_classes_gives_what_one_of_them_is_not_known_to_g
     )
     write(tmp_path, nets=nets, train=train)
     assert lines(check(tmp_path)) == [("train.py", 16)]
-    assert [each.blocked for each in check(tmp_path, "launch-bound-step").diagnostics] == [""]
