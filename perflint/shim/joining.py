@@ -22,7 +22,7 @@ _shims: list[Shim] = []
 
 
 def join() -> None:
-    """Join the run that the environment names; if that fails, warn once and go on unpatched."""
+    """Join the run that the environment names; if that fails, warn and go on unpatched."""
     run = os.environ.get(RUN)
     if not run or os.environ.get(OFF) == "1" or not os.path.isdir(run):  # noqa: PTH112
         return  # a run whose folder is gone is over

@@ -1,4 +1,4 @@
-"""Tunes the loaders of a run: times them as the program goes on, finds how few workers hide them, and keeps that."""
+"""Tunes a run's loaders: times them as the program runs, finds how few workers hide them, and keeps that."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Tell = Callable[[str, int, str], None]  # path and line of a loader, and what to
 
 
 class Tuning:
-    """The loaders that are being tuned in this process; `tell` is called with each result."""
+    """The loaders being tuned in this process; `tell` is called with each result."""
 
     def __init__(self, plan: Plan, tell: Tell) -> None:
         self._plan, self._tell = plan, tell
@@ -127,7 +127,7 @@ def _milliseconds(seconds: float) -> float:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds: of reading one sample, and one batch, in the program's own process, the slowest batch, and of a step."""
+    """Seconds of a sample and a batch read in the program's own process, of the slowest batch, and of a step."""
 
     sample: float
     batch: float
@@ -137,7 +137,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Choice:
-    """How many workers, how many batches each of them keeps ready, and the seconds from one batch to the next then."""
+    """How many workers, batches that each keeps ready, and the seconds between batches then."""
 
     workers: int
     prefetch: int
@@ -145,9 +145,9 @@ class Choice:
 
 
 def choose(times: Times, most: int, ready: Callable[[int], float]) -> Choice:
-    """The fewest workers, `most` at most, with which batches come as fast as steps take; else the fewest near the best.
+    """The fewest workers, at most `most`, that deliver as fast as steps take; else the fewest near the best.
 
-    `ready` measures the seconds from one batch to the next with so many workers. None, where they gain nothing.
+    `ready` measures the seconds between batches. No workers where they gain nothing.
     """
     alone = Choice(0, _PREFETCH, times.batch)
     if times.batch + times.step < times.step * _NEAR:
@@ -174,7 +174,7 @@ def _prefetch(times: Times, workers: int) -> int:
 
 
 def seconds_per_batch(dataset: Any, given: Mapping[str, Any], batch_size: int, workers: int) -> float:
-    """Measure how fast `workers` read batches of `dataset`, as a loader with the arguments `given` makes them.
+    """Measure how fast `workers` read batches, with the loader arguments `given`.
 
     Draws no random numbers of the program's, and leaves no process behind.
     """
@@ -196,7 +196,7 @@ def seconds_per_batch(dataset: Any, given: Mapping[str, Any], batch_size: int, w
 
 @dataclass
 class Tuner:
-    """Times the batches and steps of a loader as the program goes through it, and then calls `decided` with these."""
+    """Times a loader's batches and steps as the program runs, then calls `decided` with these."""
 
     sample: float
     decided: Callable[[Times], None]

@@ -67,10 +67,7 @@ _NUMBERS = frozenset("diouxXeEfFgG")
 
 
 def deferral(program: Program, syncs: Sequence[Sync]) -> Fix:
-    """The fix of reads whose values are only printed, logged, or shown by a progress bar or a summary writer.
-
-    Raises Blocked.
-    """
+    """The fix of reads that are only printed, logged, or shown by a progress bar or summary writer; raises Blocked."""
     statements = list(dict.fromkeys(_output(program, sync) for sync in syncs))
     statements += [each for old in statements for each in _others(program, old) if each not in statements]
     name, imported = importing(program, RUNTIME, "later")
@@ -130,7 +127,7 @@ def _check_place(program: Program, statement: ast.stmt) -> None:
 
 
 def _others(program: Program, statement: ast.stmt) -> Iterator[ast.Expr]:
-    """What else the loop writes in every iteration: it has to wait for its turn, too."""
+    """What else the loop writes in every iteration, which has to wait for its turn."""
     loop = program.hot_loop(statement)
     for node in own_nodes(program.function_of(statement) or program.tree):
         if not isinstance(node, ast.Call) or not writes_streams(program, node):
@@ -146,8 +143,8 @@ def _others(program: Program, statement: ast.stmt) -> Iterator[ast.Expr]:
 class _ReportBody:
     """The parameters of the function that `call` becomes, and what changes in it.
 
-    `tensors` are copied, by name; `bound` is what else the call reads that may be another thing later: numbers, strings
-    and the like, which the runtime makes sure of.
+    `tensors` are copied, by name; `bound` is what else it reads that may change: the runtime makes sure that these are
+    numbers, strings and the like.
     """
 
     def __init__(self, program: Program, call: ast.Call) -> None:
@@ -182,7 +179,7 @@ class _ReportBody:
             self._part(each.value, is_number=each.arg == "scalar_value")
 
     def _part(self, node: ast.expr, *, is_number: bool = False) -> None:
-        """Note what `node` reads; `is_number`: it is shown in the format of a number."""
+        """Note what `node` reads; `is_number`: it is formatted as a number."""
         base = tensor_read(self.program, node)
         if base is not None:
             if not is_number and self._keeps_graph(node):
@@ -293,7 +290,6 @@ class _ReportBody:
         return name
 
     def _fresh(self, node: ast.expr) -> str:
-        """A name for what `node` gives: that of what it is made of, where nothing else in the call has it."""
         name = self._name(node)
         uses = {each for each in ast.walk(self.call) if isinstance(each, ast.Name) and each.id == name}
         if uses and uses.issubset(ast.walk(node)):

@@ -1,4 +1,4 @@
-"""Writes rewrites: applies their operations to the libcst tree of the program, and gives what changed as edits."""
+"""Applies rewrites' operations to the libcst tree of the program, and gives what changed as edits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ALIKE = 0.4  # of the tokens of two lines
 def render(source: Source, operations: Sequence[Operation]) -> tuple[Edit, ...]:
     """The edits that make `operations` of the program `source`.
 
-    Raises Unrenderable where libcst does not know its syntax, and where statements share a line with others.
+    Raises Unrenderable for syntax unknown to libcst, and statements that share a line with others.
     """
     trees = trees_of(source.text)
     regions = [region for each in operations if (region := _region(trees, each))]
@@ -80,7 +80,7 @@ def changed(source: Source, change: Callable[[cst.Module], cst.Module]) -> tuple
 
 
 def _edits(trees: Trees, module: cst.Module, regions: Sequence[tuple[int, int, bool]] = ()) -> tuple[Edit, ...]:
-    """What makes `module` of the program's; statements that both share at either end stay unread."""
+    """The edits that turn the program into `module`; unchanged statements at either end stay unread."""
     old, new = trees.module.body, module.body
     front, back = 0, 0
     if (trees.module.header, trees.module.footer) == (module.header, module.footer):
@@ -218,9 +218,9 @@ class _Rendering(cst.CSTTransformer):
 
 
 def difference(old: str, new: str, start: int = 0) -> Iterator[Edit]:
-    """The edits that make `new` of `old`, which begins at `start`; a line that is only indented is an edit by itself.
+    """The edits that turn `old`, which begins at `start`, into `new`; a line only indented is an edit by itself.
 
-    Both have `\\n` at the ends of their lines.
+    Both have `\n` at the ends of lines.
     """
     before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
     offsets = [start]
@@ -256,7 +256,7 @@ def _joined(edits: Iterator[Edit]) -> Iterator[Edit]:
 
 
 def _paired(old: list[str], new: list[str]) -> list[tuple[list[str], list[str]]]:
-    """Which lines became which: those alike at the top or at the bottom; the rest is one piece."""
+    """Which lines became which: those alike at top or bottom; the rest is one piece."""
     shared = min(len(old), len(new))
     top = [([one], [other]) for one, other in zip(old, new, strict=False)]
     if len(old) == len(new):
@@ -276,9 +276,9 @@ def _alike(one: str, other: str) -> float:
 
 
 def merged(edits: Iterable[Edit], text: str, regions: Sequence[tuple[int, int, bool]]) -> Iterator[Edit]:
-    """The edits of `text`, those in one of the `regions` as one, which covers all of that where it is to be `whole`.
+    """The edits, those in one of the `regions` as one, of the whole region where that is `whole`.
 
-    Fixes that change something there, too, would else be taken to go together with this one.
+    Other fixes that touch it would otherwise be taken to go together with this one.
     """
     rest = sorted(edits)
     for start, end, whole in sorted(regions):
