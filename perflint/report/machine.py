@@ -17,7 +17,7 @@ from perflint import __version__
 from perflint.documents.disk import PlacedEdit, Position, Problem
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
 from perflint.engine.rule import Rule, Severity
-from perflint.report.pages import summary
+from perflint.report import summary
 from perflint.report.text import Style, printable, with_notes, within
 
 if TYPE_CHECKING:

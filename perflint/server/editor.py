@@ -31,7 +31,7 @@ from perflint.project.files import RulesByFile, discover, forced_out
 from perflint.project.patch import patch_document
 from perflint.project.run import check_files
 from perflint.project.settings import COMMAND_LINE, DEFAULT, READERS, Settings, load
-from perflint.report.pages import page
+from perflint.report import page
 from perflint.server.protocol import FIX_ALL, Checked, Unit
 from perflint.verify.verdicts import with_gains
 
