@@ -1,6 +1,6 @@
-"""What `check` answered a command line, kept for as long as all that it looked at stays as it was.
+"""What `check` answered a command line, kept while all that it looked at stays the same.
 
-The same question is answered again before the command line, settings or rules are read.
+A kept answer is given before the command line, settings or rules are read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TERMINAL = ("NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS")
 
 
 class Question(NamedTuple):
-    """What is asked, and what it depends on, as that looked before it was read."""
+    """What is asked, and its inputs as they looked before they were read."""
 
     place: Path
     basis: Basis
@@ -60,7 +60,7 @@ def asked(session: Session, config: Path | None) -> Question | None:
 
 
 def keep(question: Question, text: str, took: str, code: int, *, is_for_humans: bool) -> None:
-    """Remember the answer: its last words that are `took` say how long it took, unless they are empty."""
+    """Keep the answer, whose last words `took`, if any, say how long it took."""
     if not (question.look.is_settled and question.basis.look().digest == question.look.digest):
         return
     with suppress(OSError):
@@ -74,7 +74,7 @@ def keep(question: Question, text: str, took: str, code: int, *, is_for_humans: 
 
 
 def answer() -> int | None:
-    """Print what this process is asked for, if it was asked for before; the exit code."""
+    """Print the kept answer to this command line, if there is one; the exit code."""
     began = time.perf_counter()
     for cache in _caches():
         with suppress(OSError, ValueError, TypeError):
@@ -97,7 +97,6 @@ def _caches() -> list[Path]:
 
 
 def _place(cache: Path) -> Path:
-    """Where the answer is kept to what this process was asked, in a terminal like this."""
     streams = [(each.isatty(), each.encoding, each.errors) for each in (sys.stdout, sys.stderr)]
     size = os.get_terminal_size(sys.stdout.fileno()) if sys.stdout.isatty() else None
     terminal = streams, size, [os.environ.get(name) for name in _TERMINAL]

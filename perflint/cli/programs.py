@@ -34,7 +34,7 @@ _NOT_ASKED: dict[str, Any] = dict.fromkeys(("warm_up", "window", "pairs", "round
 
 
 def _command(short_help: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command that runs a program: what stands behind its name is for that."""
+    """A command that runs a program, to which all behind its name belongs."""
     return click.command(short_help=short_help, context_settings={"allow_interspersed_args": False})
 
 
@@ -72,7 +72,7 @@ def run(
 
 
 def _plan(program: Program, typed: Mapping[str, Any], *, keeps: bool) -> Plan:
-    """The plan of a program, with the options that were typed, which a run with the same words need not make again."""
+    """The plan of a program, kept for further runs with the same words."""
     from perflint.cli.session import configured
     from perflint.project import project_of
     from perflint.project.closure import of_program
@@ -100,10 +100,7 @@ def _plan(program: Program, typed: Mapping[str, Any], *, keeps: bool) -> Plan:
 
 
 def _last_lines(name: str) -> Iterator[str]:
-    """The summary of the latest run in the project of the program `name`, or of the working directory, that is left.
-
-    Raises UserError where there is none.
-    """
+    """The summary of the latest run left in the project of `name`, or of the working directory; raises UserError."""
     from perflint.project import project_of
     from perflint.shim import running
     from perflint.shim.plan import folder_of
@@ -236,8 +233,8 @@ def _examined(
 ) -> int:
     """Verify a program, print the summary, and return the exit code; raises UserError.
 
-    `trials` chooses what is tried besides fixes; `allowed`: the classes of promises, all of them by default.
-    `to_do` says what to do now, and `tail` what comes after the summary; each class is raced then.
+    `trials` chooses what is tried besides fixes, of the `allowed` promises. `to_do` says what to do now, and `tail`
+    what follows the summary; each class is raced then.
     """
     begin = time.monotonic()  # what is imported here takes its time as well
     from perflint.cli.sessions import VerifySession

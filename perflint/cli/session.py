@@ -40,7 +40,7 @@ UNNAMED = Path("<stdin>")
 
 
 def resolve(paths: Sequence[Path], typed: Mapping[str, Any]) -> Resolved:
-    """The settings for `paths`: the configuration is the nearest one to the folder which holds them all."""
+    """The settings for `paths`, from the configuration nearest to their common folder."""
     try:
         Path.cwd()
     except FileNotFoundError:
@@ -70,7 +70,7 @@ def _folder(paths: Sequence[Path]) -> Path:
 
 
 def configured(start: Path, typed: Mapping[str, Any]) -> Resolved:
-    """The settings that hold in the folder `start`, as far as they were not typed; raises UserError."""
+    """The settings in the folder `start` and those typed; raises UserError."""
     return load(start, isolated=typed["isolated"], config_path=typed["config"], overrides=options.overrides(typed))
 
 
@@ -87,7 +87,7 @@ def watched(paths: tuple[Path, ...], typed: Mapping[str, Any]) -> list[Path]:
 
 @dataclass(frozen=True)
 class Session:
-    """What `paths` are to be checked or fixed with; `notes` is for those who want to know what is left out, and why."""
+    """What `paths` are checked or fixed with."""
 
     paths: tuple[Path, ...]
     settings: Settings
@@ -114,7 +114,7 @@ class Session:
         return _folder(self.paths)
 
     def discover(self) -> tuple[Discovery, tuple[str, ...]]:
-        """The files of the session; and lines about what was left out, where these are asked for."""
+        """The session's files, and if `verbose`, lines about what was left out."""
         discovery = in_project(discover(self.paths, self.settings), project_around(self.folder), self.settings)
         if not self.verbose:
             return discovery, ()
@@ -122,11 +122,11 @@ class Session:
         return discovery, (*left_out, *reasons_off(self.settings))
 
     def excluded(self) -> str:
-        """Why standard input is left out, as only `force-exclude` can, by a name that no file needs to have yet."""
+        """Why `force-exclude` leaves standard input out, by a name that no file needs to have."""
         return "" if self.stdin_name == UNNAMED else forced_out(self.stdin_name, self.settings)
 
     def check_stdin(self, data: bytes, *, edits: bool = False) -> RunResult:
-        """The result of standard input that holds `data`, with the edits of fixes if these are asked for."""
+        """The result of standard input that holds `data`, with fixes' edits if asked for."""
         if reason := self.excluded():
             return RunResult((FileResult(str(self.stdin_name), skipped=reason),), 0.0)
         return check_files(self._stdin(), self.settings, edits=edits, held={self.stdin_name: data})
@@ -138,7 +138,7 @@ class Session:
         return in_project(alone, project_around(_folder([self.stdin_name])), self.settings)
 
     def fix_stdin(self, data: bytes) -> tuple[Patch, bytes]:
-        """The patch of standard input that holds `data`, and the fixed file: `data` itself where there is no change."""
+        """The patch of standard input that holds `data`, and the fixed file, unchanged or not."""
         from perflint.project.patch import Patch, patch_files  # here: a check does without processes that share work
 
         if reason := self.excluded():
@@ -147,7 +147,7 @@ class Session:
         return patch, patch.data if patch.changed else data
 
     def won(self) -> Won:
-        """The fixes that verifications have found worth it; raises UserError where none are known."""
+        """The fixes that verifications found worth it; raises UserError if there are none."""
         from perflint.verify.verdicts import Won
 
         file = nearest(self.settings.root.resolve(), VERDICTS)
@@ -156,14 +156,14 @@ class Session:
         return Won.read(file)
 
     def selecting(self, rules: Iterable[str]) -> Session:
-        """The session with more rules, unless it has chosen those it wants."""
+        """The session with more rules, unless it selects its own."""
         if self.settings.select:
             return self
         settings = replace(self.settings, extend_select=(*self.settings.extend_select, *rules))
         return replace(self, settings=settings, rules=RulesByFile(settings))
 
     def less_baseline(self, result: RunResult) -> tuple[RunResult, tuple[str, ...]]:
-        """`result` without the findings that the baseline accepts, if there is one, and lines about these."""
+        """`result` without the findings accepted by the baseline, and lines about these."""
         path = self.settings.baseline
         if not path:
             return result, ()
@@ -179,7 +179,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Ignored:
-    """How many findings in how many files have a comment now, and a line for each file that was left as it was."""
+    """How many findings in how many files got a comment, and a line for each unchanged file."""
 
     findings: int
     files: int
@@ -187,7 +187,7 @@ class Ignored:
 
 
 def add_ignores(result: RunResult, settings: Settings) -> Ignored:
-    """Add a comment that ignores it to each finding of `result`, except those about such comments."""
+    """Add a comment that ignores it to each finding, except those about such comments."""
     rules = RulesByFile(settings)
     findings = files = 0
     errors = []
@@ -221,7 +221,7 @@ _PLACES = 3  # shown of those that were left for the same reason, unless verbose
 
 
 def fix_report(patches: Sequence[Patch], style: Style, *, applied: bool, errors: Iterable[str] = ()) -> str:
-    """Lines for the terminal; `applied` says whether the patches were written, `errors` why some could not be."""
+    """Lines for the terminal; `applied`: the patches were written, but for these `errors`."""
     lines = [*_problems(patches, style), *(f"{style.paint('bold red', 'error')}: {printable(e)}" for e in errors)]
     failed = bool(lines)
     if not style.quiet:
@@ -290,7 +290,7 @@ def _left(patches: Sequence[Patch], style: Style, applied: bool) -> Iterator[str
 
 
 def _reason(found: Sequence[tuple[str, str]], every: bool) -> str:
-    """Why what was `found` was left, in the words for the first of it where they differ in names, and its places."""
+    """Why what was `found` was left, in the first one's words if they differ in names, and where."""
     (first, where), *others = found
     if len({_LINE.sub("", reason) for reason, _ in found}) > 1:
         return f"{first} ({where}; alike: {_some([place for _, place in others], every)})"

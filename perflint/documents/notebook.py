@@ -25,12 +25,12 @@ Span = tuple[int, int]
 
 
 class LostCell(ValueError):
-    """A changed program whose text can no longer be distinguished by cell, and why."""
+    """A changed program's text can't be divided among cells, and why."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A Python cell: its number among all cells from 0, where its text begins in the program, and where in the JSON."""
+    """A Python cell: its number among all cells from 0, where its text begins in the program, its place in the JSON."""
 
     index: int
     start: int
@@ -50,7 +50,7 @@ class Cell:
 class Notebook:
     """A notebook as a program: `text` holds `cells` in order, each after a line that begins with `marker`.
 
-    `skipped` says why there is no program, `problem` which cells were left out because they are not valid Python.
+    `skipped` says why there is no program, `problem` which cells are no valid Python and left out.
     """
 
     raw: str
@@ -69,7 +69,7 @@ class Notebook:
         return cell, min(max(offset - cell.start, 0), len(cell.source))
 
     def within_cell(self, edit: Edit) -> Edit:
-        """`edit` so that it leaves the line break alone which the program, and not the notebook, has after a cell."""
+        """`edit` without the line break after a cell, which only the program has."""
         if not self.cells or not edit.text.endswith("\n"):
             return edit
         cell = self.locate(edit.end)[0]
@@ -86,7 +86,7 @@ class Notebook:
             yield from (f"cell {cell.index}:{line} `{text}`" for line, text in _left_out(cell.source))
 
     def split(self, text: str) -> dict[int, str]:
-        """The text of every cell by its number, as a changed program says it; raises LostCell."""
+        """Every cell's text by number, from a changed program; raises LostCell."""
         parts = re.split(rf"^{re.escape(self.marker)}(\d+)\r?\n", text, flags=re.MULTILINE)
         if [int(index) for index in parts[1::2]] != [cell.index for cell in self.cells]:
             raise LostCell("it would reach over the border of a cell")
@@ -98,7 +98,7 @@ class Notebook:
         return {cell.index: _unmask(part, cell) for cell, part in zip(self.cells, texts, strict=True)}
 
     def with_program(self, text: str) -> str:
-        """The notebook's JSON with its cells changed to what `text` says; raises LostCell."""
+        """The notebook's JSON with its cells changed to `text`; raises LostCell."""
         sources = self.split(text)
         parts: list[str] = []
         position = 0
@@ -136,7 +136,7 @@ def _other_language(content: dict[str, Any]) -> str:
 
 
 def _code_cells(raw: str, content: Any) -> list[tuple[int, str, Span]]:
-    """The number, text and place of every cell that holds Python."""
+    """The number, text and place of each Python cell."""
     if not isinstance(content, dict) or not {"cells", "worksheets"} & content.keys():
         raise ValueError("it has no cells")
     top = members(raw, raw.index("{"))
@@ -254,7 +254,7 @@ def _entries(raw: str, start: int) -> Iterator[tuple[str, Span]]:
 
 
 def with_text(raw: str, span: Span, text: str) -> str:
-    """The JSON of the string, or list of lines, at `span` changed to say `text`, laid out as it was."""
+    """The JSON string, or list of lines, at `span` changed to `text`, laid out as before."""
     ascii_only = raw.isascii() and _NON_ASCII_ESCAPE.search(raw) is not None
     start, end = span
     if raw[start] == '"':
@@ -306,11 +306,11 @@ _MASK = re.compile(
 
 
 class LostMask(ValueError):
-    """Masked text was changed, so that what it stands for cannot be put back."""
+    """Masked text was changed, and can't be restored."""
 
 
 def cell_language(source: str) -> str:
-    """Empty for a cell that is Python, else the cell magic that takes it."""
+    """The magic of a cell in another language; empty for Python."""
     magic = _CELL_MAGIC.match(source)
     return "" if magic is None or magic[1] in PYTHON_CELL_MAGICS else f"%%{magic[1]}"
 
@@ -332,7 +332,7 @@ def mask(source: str) -> str:
 
 
 def _left_out(source: str) -> Iterator[tuple[int, str]]:
-    """The magics, shell and help lines that `mask` takes out, each with its line from 1; not what it runs as Python."""
+    """The lines that `mask` takes out, numbered from 1; not those it runs as Python."""
     masked = mask(source)
     for match in _MASK.finditer(masked):
         start, end = match.span(match.lastindex or 0)
@@ -341,7 +341,7 @@ def _left_out(source: str) -> Iterator[tuple[int, str]]:
 
 
 def unmask(text: str, source: str) -> str:
-    """`text`, a changed `mask(source)`, with the masked text of `source` put back; raises LostMask."""
+    """`text`, a changed `mask(source)`, with masked text restored; raises LostMask."""
     masked = mask(source)
     old = [match.span(match.lastindex or 0) for match in _MASK.finditer(masked)]
     new = [match.span(match.lastindex or 0) for match in _MASK.finditer(text)]
@@ -356,7 +356,7 @@ def unmask(text: str, source: str) -> str:
 
 
 def _masked_line(source: str, start: int) -> str:
-    """The mask of the line at `start`, the start of a statement; empty where it is Python."""
+    """The mask of the statement's line at `start`; empty for Python."""
     line = _CONTINUED_LINE.match(source, start)
     assert line is not None
     text = line[0]
@@ -374,7 +374,7 @@ def _masked_line(source: str, start: int) -> str:
 
 
 def _blank(text: str, value: str) -> str:
-    """An expression as long as `text`, and below it comments as long as the lines that continue it."""
+    """An expression as long as `text`, followed by comments as long as its continuation lines."""
 
     def blank_line(line: re.Match[str]) -> str:
         head = value if line.start() == 0 else ""
@@ -384,7 +384,7 @@ def _blank(text: str, value: str) -> str:
 
 
 def _statement_end(source: str, start: int) -> int:
-    """After the line break that ends the logical line at `start`."""
+    """The end of the logical line at `start`, its line break included."""
     depth = 0
     for token in _TOKEN.finditer(source, start):
         if token.lastgroup == "open":

@@ -140,7 +140,6 @@ _LEAST = 0.002  # of a step is worth a line
 
 
 def page(profiled: Report) -> str:
-    """The page; users' text is escaped, and encodes in UTF-8."""
     profile = profiled.profile
     lines = [each for each in profile.lines if each.own_ms >= _LEAST * profile.step_ms or each.launches >= 1][:_LINES]
     return report.template(_FOLDER / "page.html").render(

@@ -1,4 +1,4 @@
-"""Profiles a program: runs it unmodified, has its processes record some steps, and makes the profile of these."""
+"""Profiles a program: runs it unmodified, has its processes record some steps, makes the profile of these."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Ran:
-    """What a program has left: its exit code, the records of its ranks and workers, and its steps by their kinds.
+    """What a program left: exit code, records of ranks and workers, steps by kind.
 
-    It `is_interrupted` if that was asked for, by the user or because nothing more was to be recorded.
+    It `is_interrupted` if the user or a full record ended it.
     """
 
     code: int
@@ -55,10 +55,10 @@ class Ran:
 
 @dataclass(frozen=True)
 class Manner:
-    """How a program is run: until the end of its record if it `stops`, for so many `seconds` at most.
+    """How a program is run: until its record is full if it `stops`, for `seconds` at most.
 
-    Where it is stopped, it has some seconds of `patience` to end by itself. Its output goes to `stdout` and `stderr`,
-    as subprocess.Popen names them. It is a fork of a process that has imported `libraries`, unless these are None.
+    When stopped it has `patience` seconds to end by itself. `stdout` and `stderr` are as for subprocess.Popen. It is a
+    fork of a process with `libraries` imported, unless these are None.
     """
 
     stops: bool = False
@@ -180,7 +180,7 @@ def _rank(rank: int, division: Division) -> Rank:
 
 
 def slowest(ranks: Iterable[Rank]) -> Rank:
-    """The rank that the others wait for: steps take all ranks as long, and the last to come waits least."""
+    """The rank that others wait for: all steps take as long, and the last to come waits least."""
     return max(ranks, key=lambda each: (each.step_ms - each.communication_ms, -each.rank))
 
 

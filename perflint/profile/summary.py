@@ -44,7 +44,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Report:
-    """A profile with the findings in the files that were loaded; `where` holds their statements by real paths."""
+    """A profile with the findings in loaded files; `where` holds their statements by real paths."""
 
     profile: Profile
     result: RunResult
@@ -77,7 +77,7 @@ class Report:
         ]
 
     def seen(self, diagnostic: Diagnostic) -> Sequence[str]:
-        """What was seen of the variables in a finding's code: for a blocked one, maybe the fact that is missing."""
+        """What variables in a finding's code held: for a blocked one, maybe the missing fact."""
         path = os.path.realpath(diagnostic.path)
         if path not in self.where:
             return []
@@ -176,7 +176,7 @@ def shown(path: str) -> str:
 
 
 def summary(report: Report, style: Style) -> str:
-    """The summary on the terminal: it fits a screen."""
+    """The summary on the terminal, which fits a screen."""
     width = min(style.width or _WIDTH, 120)
     return "".join(f"{_cut(line, width, style)}\n" for line in _summary(report, style))
 

@@ -136,7 +136,7 @@ class GraphedFunction(Graphed[P, R]):
 
 
 def _mode(function: object, args: tuple[object, ...]) -> Hashable:
-    """What a function's reasons for staying eager are kept for: grad mode, and training mode of the modules given."""
+    """What reasons for staying eager are kept for: grad mode, and training mode of the modules given."""
     owners = (getattr(function, "__self__", function), *args)
     return (torch.is_grad_enabled(), *[owner.training for owner in owners if isinstance(owner, torch.nn.Module)])
 

@@ -64,7 +64,7 @@ class _Unknown(Exception):
 
 @dataclass(slots=True)
 class _Report:
-    """A call to be made when the `copies` have arrived, as if `caller` made it at `time`, with these streams."""
+    """A call to be made when the `copies` have arrived, as if made by `caller` at `time` with these streams."""
 
     function: Callable[..., object]
     caller: str
@@ -92,7 +92,7 @@ class _Report:
 
 
 class _Reports:
-    """What is outstanding in this process, the oldest first, and what sees to it that nothing overtakes it."""
+    """What is outstanding in this process, oldest first, and guards so that nothing overtakes it."""
 
     def __init__(self) -> None:
         self._queue = deque[_Report]()
@@ -114,7 +114,7 @@ class _Reports:
             self.flush(_MOST)
 
     def _takes(self, function: Callable[..., object], caller: str, values: tuple[Any, ...]) -> bool:
-        """Put a call off, if it can be: this is done in each step, so every microsecond counts."""
+        """Put a call off, if possible; this runs in each step, so every microsecond counts."""
         devices, given = set[torch.device](), list[Any]()
         defaults = getattr(function, "__defaults__", None) or ()
         try:
@@ -136,7 +136,7 @@ class _Reports:
         return True
 
     def flush(self, most: int = 0) -> None:
-        """Run what has arrived, and wait for the oldest until no more than `most` are outstanding."""
+        """Run what has arrived, and wait until at most `most` are outstanding."""
         while self._queue and not self._running and self._is_here():
             report = self._queue[0]
             if report.copies and torch.cuda.is_current_stream_capturing():
@@ -168,7 +168,7 @@ class _Reports:
         self._thread = threading.main_thread().ident
 
     def before(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Report before other programs write anything, and before a log is read."""
+        """Report before other programs write, and before a log is read."""
         if self._queue and not self._running and (event in _STARTS or (event == "open" and self._is_log(arguments[0]))):
             self.flush()
 
@@ -178,7 +178,7 @@ class _Reports:
     # -- who writes where reports go
 
     def _watches(self, function: Callable[..., object], given: Sequence[Any]) -> bool:
-        """Can all that the function, to which objects are given, may write to be kept from others until it has?"""
+        """Can all that the function may write to be kept from others until it has?"""
         if given and not all(self._guards(each, _guarded(each)) for each in given):
             return False
         handlers = _handlers(function, given)
@@ -202,7 +202,7 @@ class _Reports:
         return all(self._guards(owner, names) for owner, names in guarded)
 
     def _guards(self, owner: Any, names: tuple[str, ...]) -> bool:
-        """Let the methods of an object report what is outstanding first, where it allows that."""
+        """Have an object's methods report what is outstanding first, where it allows that."""
         for name in names:
             method = getattr(owner, name, None)
             if method is not None and not getattr(method, "reports_first", False):
@@ -225,7 +225,7 @@ class _Reports:
 
 
 def _named(function: Callable[..., object], name: str) -> Callable[..., object]:
-    """A lambda as the function of that `name` in which it was written, for logs and tracebacks."""
+    """A lambda under the `name` of the function around it, for logs and tracebacks."""
     if not isinstance(function, FunctionType) or function.__name__ != _LAMBDA:
         return function
     code = _named_code(function.__code__, name)
@@ -240,9 +240,9 @@ def _named_code(code: CodeType, name: str) -> CodeType:
 
 
 def _snapshot(value: Any, devices: set[torch.device] | None) -> Any:
-    """`value` as it is now, on the host, where tensors may be in it; raises _Unknown.
+    """`value` as it is now, on the host; raises _Unknown.
 
-    Without `devices`, to which those of tensors are added, it may hold none: a copy is printed in another way.
+    Tensors' devices are added to `devices`; without these it may hold no tensors, whose copies print differently.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -271,7 +271,7 @@ def _copied(tensor: Tensor, devices: set[torch.device]) -> Tensor:
 
 
 def _reports_first(writer: object) -> bool:
-    """Does it still report what is outstanding before it writes? Asked in every step, of the method that all share."""
+    """Does it still report first? Asked in every step, of the method that all share."""
     write = getattr(writer, "handle" if isinstance(writer, logging.Handler) else "write", None)
     return write is None or getattr(write, "reports_first", False)
 
@@ -290,7 +290,6 @@ def _recorded(device: torch.device) -> torch.Event:
 
 
 def _guarded(value: object) -> tuple[str, ...]:
-    """The methods of a bar or a writer that show something."""
     for base in type(value).__mro__:
         package = base.__module__.partition(".")[0]
         if package == "tqdm":
@@ -301,7 +300,7 @@ def _guarded(value: object) -> tuple[str, ...]:
 
 
 def _handlers(function: Callable[..., object], given: Sequence[Any]) -> tuple[logging.Handler, ...]:
-    """Those of the logs that the function names or is given."""
+    """The handlers of logs that the function names or is given."""
     held = list(given)
     if isinstance(function, FunctionType):
         held += map(function.__globals__.get, function.__code__.co_names)

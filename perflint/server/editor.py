@@ -43,7 +43,7 @@ _NOTEBOOKS = types.NotebookDocumentSyncOptions(  # all cells, so that they are n
 
 @dataclass(frozen=True)
 class Workspace:
-    """The folder of a project, its settings as in `start`, and what its files on disk tell of each other, by path."""
+    """A project's folder, its settings as in `start`, and by path what files on disk tell of each other."""
 
     root: Path
     start: Path
@@ -52,7 +52,7 @@ class Workspace:
 
     @classmethod
     def around(cls, folder: Path, overrides: Mapping[str, object]) -> Workspace:
-        """The workspace of what lies in `folder`, not read yet; `overrides` are settings by key. Raises UserError."""
+        """The workspace of `folder`, not read yet; `overrides` are settings by key. Raises UserError."""
         root = project_of(folder)
         resolved = load(folder, overrides={**overrides, "force-exclude": True})
         is_configured = any(each not in (DEFAULT, COMMAND_LINE) for each in resolved.origins.values())
@@ -60,12 +60,12 @@ class Workspace:
         return cls(root, folder, settings, {})
 
     def read(self) -> Workspace:
-        """This workspace with what its files tell of each other now; from the cache where they are as they were."""
+        """This workspace, with what files tell of each other now, from the cache if unchanged."""
         discovery = discover([self.root], self.settings, may_be_empty=True)
         return replace(self, contexts=check_files(discovery, self.settings).contexts)
 
     def check(self, path: Path, data: bytes, *, edits: bool = False) -> FileResult:
-        """What is to report of the file at `path` that holds `data` in the editor; with the edits of fixes if asked."""
+        """The result for `path` with the editor's `data`; with fixes' edits if asked for."""
         if reason := forced_out(path, self.settings):
             return FileResult(str(path), skipped=reason)
         rules = RulesByFile(self.settings).at(path)
@@ -75,7 +75,7 @@ class Workspace:
         return with_known_costs(known, self.root, {str(path): data}).files[0]
 
     def fixed(self, path: Path, data: bytes) -> bytes:
-        """`data` with all fixes that need no asking; `data` itself where there are none, or it can't be read."""
+        """`data` with all fixes that need no asking; unchanged if there are none, or it can't be read."""
         try:
             document = decode(str(path), data)
         except Unreadable:
@@ -96,7 +96,7 @@ class _Snapshot:
 
 
 class _Text(TextDocument):
-    """A text whose lines end where the protocol ends them; pygls ends them at form feeds and the like, too."""
+    """A text with the protocol's line ends; pygls also splits at form feeds and the like."""
 
     @property
     def lines(self) -> Sequence[str]:
@@ -104,7 +104,7 @@ class _Text(TextDocument):
 
 
 class Editor(LanguageServer):
-    """The server of one editor, with what it has found in each open document, by the URI of this."""
+    """One editor's server, with the findings in each open document, by its URI."""
 
     def __init__(self) -> None:
         super().__init__("perflint", __version__, notebook_document_sync=_NOTEBOOKS)
@@ -116,7 +116,7 @@ class Editor(LanguageServer):
         self._checking, self._reading = asyncio.Lock(), asyncio.Lock()
 
     def configure(self, settings: Any) -> None:
-        """Take the settings of the editor, by the names that they have in perflint.toml; others are left alone."""
+        """Take known settings of the editor, named as in perflint.toml."""
         given = settings.get("perflint", settings) if isinstance(settings, Mapping) else {}
         self.overrides = {key: value for key, value in given.items() if key in READERS}
         self._workspaces.clear()
@@ -124,7 +124,7 @@ class Editor(LanguageServer):
     # -- checking
 
     def check_soon(self, uri: str, pause: float = PAUSE) -> None:
-        """Check a document once nothing has changed in it for a while."""
+        """Check a document after a pause without changes."""
         if waiting := self._waiting.pop(uri, None):
             waiting.cancel()
         self._waiting[uri] = asyncio.ensure_future(self._check_after(uri, pause))
@@ -165,7 +165,7 @@ class Editor(LanguageServer):
             self.text_document_publish_diagnostics(shown)
 
     def _workspace_of(self, path: Path) -> Workspace:
-        """The project around a file; a new one is read meanwhile, and what is open is checked again then."""
+        """The project around a file; a new one is read meanwhile, and open documents are checked again then."""
         root = project_of(path.parent)
         if root not in self._workspaces:
             self._workspaces[root] = Workspace.around(path.parent, self.overrides)
