@@ -1,4 +1,4 @@
-"""The fixes that capture: a function as one CUDA graph, a loop in chunks, or outlined, steps of training, policies."""
+"""The fixes that capture: a function as one CUDA graph, a loop in chunks or outlined, training steps, policies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NOT_CAPTURED = ("torch.autograd", "torch.jit")
 
 
 def graphed(program: Program, loop: PlainLoop) -> Fix:
-    """The fix that captures `loop`; raises Blocked, which says what stands in the way."""
+    """The fix that captures `loop`; raises Blocked."""
     _check_scripted(program, loop)
     if (end := end_of(program, loop)) is not None:
         fix = _in_chunks(program, loop, end)
@@ -180,9 +180,9 @@ def _fixed(program: Program, region: Region, what: str) -> Fix:
 
 
 def acting_steps(program: Program) -> list[tuple[ast.Call, Fix]]:
-    """The calls of policies that act for an environment in a hot loop, each with the fix that makes it one graph.
+    """The calls of policies that act for an environment in a hot loop, each with its fix.
 
-    What is in the way of others isn't told: they belong to no step of training.
+    What blocks others isn't told: they belong to no step of training.
     """
     found: dict[ast.Call, Fix] = {}
     for step in program.of_type(ast.Call):

@@ -1,4 +1,4 @@
-"""Makes the region of a training step a function in front of the loop: its parameters, its results, and its code."""
+"""Makes the region of a training step a function before the loop: parameters, results, code."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Outline:
 
     @cached_property
     def parameters(self) -> list[str]:
-        """The variables that the region finds set by the iteration, or the one before: tensors first."""
+        """The variables set before the region, in this iteration or the last: tensors first."""
         found: dict[str, ast.Name] = {}
         for name, values in self._reads():
             outer = [each for each in values if not self._is_inside(each)]
@@ -211,7 +211,6 @@ class Outline:
     # -- checks
 
     def _check_writes(self) -> None:
-        """Raise Blocked where a write would miss an argument, or an alias of a result."""
         points = self.program.get(Memory).points_to(self.region.scope)
         nodes = self.region.nodes
         writes = [each for each in [*points.writes] if each.node in nodes or (each.deferred and points.is_known)]

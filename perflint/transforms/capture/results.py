@@ -1,4 +1,4 @@
-"""Whose memory the variables hold that a step sets: what it gives are copies, which share memory with nothing."""
+"""Memory of the variables that a step sets: it gives copies, which share memory with nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ResultMemory:
         self._is_strict = region.pure and not region.acts  # models give tensors of their own
 
     def check(self, name: ast.Name, others: Sequence[ast.Name], *, is_only_read: bool) -> None:
-        """Raise Blocked where it matters that what `name` holds behind the region is a copy, and that `others` are."""
+        """Raise Blocked where it matters that `name` and `others` hold copies after the region."""
         points, value = self._points, self._graph.values[name]
         places = points.held(value)
         is_filled = self.region.pure and self.program.value(name).kind in (Kind.SEQUENCE, Kind.MAPPING)
@@ -65,12 +65,12 @@ class ResultMemory:
         return any(is_made_in(self._graph, self.region.around, each) for each in places)
 
     def _was_there(self, place: Location) -> bool:
-        """Was it there before the region: known to be, and not just possible for lack of knowledge?"""
+        """Was it surely there before the region?"""
         is_made = place.root in self.region.nodes and not place.is_outside
         return not is_made and place.origin is not Origin.ANYWHERE
 
     def _may_share(self, name: ast.Name, beside: ast.Name) -> bool:
-        """May both variables share memory? Parts of what one call gives are told apart in there."""
+        """May both variables share memory? Parts of one call's result are told apart."""
         one, other = self._graph.values[name], self._graph.values[beside]
         if not self._points.is_known:
             start: list[ast.expr] = [name]
@@ -93,7 +93,6 @@ class ResultMemory:
         return False
 
     def _reached(self, value: Value) -> Locations:
-        """What a variable holds, and what lies in it."""
         places = self._points.held(value)
         return places | self._points.cells.reach(places)
 
@@ -135,18 +134,17 @@ class ResultMemory:
         return False
 
     def _may_hand_back(self, source: ast.expr | None) -> bool:
-        """Is it a call of a function, here or in another file, that may return a view of what it is given?"""
+        """Is it a call of a user's function that may return a view of an argument?"""
         if not isinstance(source, ast.Call) or entry_of(self.program, source) is not None:
             return False
         return self.program.callee(source) is not None or self.program.value(source.func).kind is Kind.LIBRARY
 
     def _may_be_weights(self, source: ast.expr) -> bool:
-        """May it be weights or gradients that a function is given, and hands back?"""
+        """May it be weights or gradients that a function is given and returns?"""
         given = arguments_of(source) if isinstance(source, ast.Call) and self._may_hand_back(source) else ()
         return any(is_of_weights(self.program, each) for each in given)
 
     def _choices(self, node: ast.expr) -> Sequence[ast.expr]:
-        """What may be the value of an expression as it is."""
         if isinstance(node, ast.Name):
             is_read = isinstance(node.ctx, ast.Load)
             values = self._graph.definitions(node) if is_read else sources_of(self._graph.values[node])

@@ -1,4 +1,4 @@
-"""What of a function's result is a view of memory that others know, too: a graph gives a copy of that."""
+"""Which of a function's results are views of memory that others know, of which a graph gives copies."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class _Given(NamedTuple):
 
 
 def check_returned(program: Program, loop: PlainLoop, function: ast.FunctionDef) -> None:
-    """Raise Blocked where a function returns a view of what its caller, or the rest of its result, may know, too.
+    """Raise Blocked where a function returns a view of memory that its caller, or another result, knows.
 
-    A tensor that is returned twice, or that was given, is the same one behind a replay.
+    A tensor returned twice, or given, is the same one behind a replay.
     """
     known: dict[ast.AST, ast.expr | None] = {}
     for node, view in _Results(program, loop, function).ends():
@@ -47,7 +47,7 @@ def check_returned(program: Program, loop: PlainLoop, function: ast.FunctionDef)
 
 
 class _Results:
-    """The walk back from what a function returns to what has made it."""
+    """Walks back from what a function returns to what made it."""
 
     def __init__(self, program: Program, loop: PlainLoop, function: ast.FunctionDef) -> None:
         memory = program.get(Memory)
@@ -90,7 +90,7 @@ class _Results:
             yield _Given(value.source, view or value.source if is_part else view)
 
     def _values(self, name: ast.Name) -> Iterator[Value]:
-        """What a name may hold, once the loop has taken a step, if it is read behind that."""
+        """What a name may hold after a step of the loop, if read behind that."""
         value = self._graph.read(name)
         values = [value] if value is not None else []
         is_behind = not self._graph.is_within(name, self._loop)

@@ -70,7 +70,7 @@ def _flag(module: Module, name: str, position: int, default: bool, node: ast.AST
 
 
 def lift_rnn(scope: Scope, target: ast.expr, node: ast.Call) -> tuple[ast.stmt, list[State]]:
-    """`out, h = self.rnn(x_t, h)`: the statement that takes its place, and the states; raises Blocked."""
+    """`out, h = self.rnn(x_t, h)`: the statement that replaces it, and the states; raises Blocked."""
     if not isinstance(target, ast.Tuple) or len(target.elts) != 2 or not isinstance(target.elts[0], ast.Name):
         raise Blocked("the RNN's output and state are not kept apart", node)
     paths = _carried_paths(scope, node)
@@ -109,7 +109,7 @@ def _sequence_call(scope: Scope, node: ast.Call, state: ast.expr) -> tuple[ast.e
 
 
 def lift_cell(scope: Scope, node: ast.Call) -> tuple[tuple[ast.stmt, ...], State | Parts]:
-    """The statements that take the place of one that calls a Cell, and what it gives; raises Blocked."""
+    """The statements that replace a call of a Cell, and what it gives; raises Blocked."""
     paths = _carried_paths(scope, node)
     if any("." in path for path in paths):
         raise Blocked("the Cell's state is an attribute", node)
