@@ -10,10 +10,10 @@ import os
 import sys
 import time
 from contextlib import suppress
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from perflint.documents import digest
 from perflint.project import CACHE, make_cache
 from perflint.shim.plan import Basis, Look, Tree, read, sweep, write
 
@@ -61,7 +61,7 @@ def asked(session: Session, config: Path | None) -> Question | None:
 
 def keep(question: Question, text: str, took: str, code: int, *, is_for_humans: bool) -> None:
     """Keep the answer, whose last words `took`, if any, say how long it took."""
-    if not (question.look.is_settled and question.basis.look().digest == question.look.digest):
+    if not question.basis.holds(question.look):
         return
     with suppress(OSError):
         question.place.parent.mkdir(exist_ok=True)
@@ -101,7 +101,7 @@ def _place(cache: Path) -> Path:
     size = os.get_terminal_size(sys.stdout.fileno()) if sys.stdout.isatty() else None
     terminal = streams, size, [os.environ.get(name) for name in _TERMINAL]
     seed = repr((sys.argv[1:], str(Path.cwd()), terminal, sys.path, sys.version, __file__))
-    return cache / _ANSWERS / blake2b(seed.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return cache / _ANSWERS / digest(seed.encode("utf-8", "surrogatepass"))
 
 
 def _print(data: bytes) -> None:

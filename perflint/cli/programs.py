@@ -94,7 +94,7 @@ def _plan(program: Program, typed: Mapping[str, Any], *, keeps: bool) -> Plan:
         running.sweep()
         end = len(sys.argv) - len(program.arguments)  # of the words that asked for the program, up to its name
         is_named = sys.argv[max(end - 1, 0) :] == [program.name, *program.arguments]
-        if is_named and sys.argv[1:2] == ["run"] and planned.holds:
+        if is_named and sys.argv[1:2] == ["run"] and planned.basis.holds(planned.look):
             keep(sys.argv[2:end], program, planned)
     return planned.plan
 

@@ -160,8 +160,7 @@ class Host:
 def _swept(record: Record, host: Host, windows: Sequence[tuple[int, int]]) -> tuple[_Sums, _Sums]:
     busy: _Sums = defaultdict(float)
     idle: _Sums = defaultdict(float)
-    works = _work(record, host)
-    launches = {call.link: call.begin for call in record.calls if call.link}
+    works, launches = _work(record, host), record.launches
     begun = {span.begin: launches.get(span.link, span.begin) for span in record.work}
     segments = list(_segments(works))
     reads = _Reads(record, segments)
@@ -184,9 +183,9 @@ def _swept(record: Record, host: Host, windows: Sequence[tuple[int, int]]) -> tu
 
 def _work(record: Record, host: Host) -> list[_Busy]:
     if record.is_gpu:
-        launches = {call.link: call.begin for call in record.calls if call.link}
+        launched = record.launches
         return [
-            _Busy(span.begin, span.end, of_work(span.name), launches.get(span.link, span.begin)) for span in record.work
+            _Busy(span.begin, span.end, of_work(span.name), launched.get(span.link, span.begin)) for span in record.work
         ]
     found = [
         _Busy(begin, end, of_operation(span.name), begin)

@@ -146,6 +146,11 @@ class Record:
     def is_complete(self) -> bool:
         return self.operation_steps > 0
 
+    @property
+    def launches(self) -> dict[int, int]:
+        """When work was launched, by its link."""
+        return {call.link: call.begin for call in self.calls if call.link}
+
 
 class Fetches(NamedTuple):
     """A worker's batches: the seconds of each, and of one more by nodes, as in a `Record`."""

@@ -239,7 +239,7 @@ def _chain(nodes: Sequence[Node], node: int) -> Iterator[Node]:
 
 def _add_work(record: Record, sums: _Costs, division: Division) -> None:
     steps = max(len(division.windows), 1)
-    host, calls = Host(record), {call.link: call for call in record.calls if call.link}
+    host, launches = Host(record), record.launches
 
     def at(moment: int) -> LineCost:
         node = record.nodes[host.node(moment)]
@@ -249,7 +249,7 @@ def _add_work(record: Record, sums: _Costs, division: Division) -> None:
         if division.counts(call.begin) and any(word in call.name for word in _LAUNCHES):
             at(call.begin).launches += 1 / steps
     for work in record.work:
-        launched = calls[work.link].begin if work.link in calls else work.begin
+        launched = launches.get(work.link, work.begin)
         if division.counts(launched):
             line = at(launched)
             line.device_ms += (work.end - work.begin) / 1e6 / steps

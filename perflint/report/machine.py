@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from perflint import __version__
+from perflint.documents import digest
 from perflint.documents.disk import PlacedEdit, Position, Problem
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
 from perflint.engine.rule import Rule, Severity
@@ -293,7 +293,8 @@ def gitlab(result: RunResult, style: Style) -> str:
     for entry in entries(result):
         identity = f"{posix(entry.path)}\0{entry.fingerprint}"
         seen[identity] += 1
-        issues.append(_issue(entry, _digest(f"{identity}\0{seen[identity]}")))
+        fingerprint = digest(f"{identity}\0{seen[identity]}".encode("utf-8", "surrogatepass"))
+        issues.append(_issue(entry, fingerprint))
     return json.dumps(issues, indent=2) + "\n"
 
 
@@ -308,10 +309,6 @@ def _issue(diagnostic: Diagnostic, fingerprint: str) -> dict[str, Any]:
         "severity": "blocker" if diagnostic.rule in (INTERNAL, UNREADABLE) else _SEVERITY[diagnostic.severity],
         "location": {"path": posix(diagnostic.path), "lines": lines},
     }
-
-
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def junit(result: RunResult, style: Style) -> str:

@@ -192,14 +192,8 @@ class Editor(LanguageServer):
                 cells.append({"cell_type": "markdown", "metadata": {}, "source": ""})
                 continue
             units[at] = Unit(text.uri, text.version, text.lines)
-            code: dict[str, Any] = {
-                "cell_type": "code",
-                "metadata": {},
-                "source": text.source,
-                "outputs": [],
-                "execution_count": None,
-            }
-            cells.append(code)
+            rest: dict[str, Any] = {"metadata": {}, "outputs": [], "execution_count": None}
+            cells.append({"cell_type": "code", "source": text.source, **rest})
         data = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}).encode()
         return _Snapshot(_path(uri).with_suffix(".ipynb"), data, units)
 
@@ -261,6 +255,11 @@ def _path(uri: str) -> Path:
     return Path(uris.to_fs_path(uri) or uri.rpartition(":")[2]).resolve()
 
 
+def _uri(params: Any) -> str:
+    document: Any = getattr(params, "text_document", None) or params.notebook_document
+    return str(document.uri)
+
+
 def server() -> Editor:
     editor = Editor()
 
@@ -275,33 +274,24 @@ def server() -> Editor:
         editor.configure(params.settings or {})
         await editor.check_all()
 
-    @editor.feature(types.TEXT_DOCUMENT_DID_OPEN)
-    async def opened(params: types.DidOpenTextDocumentParams) -> None:
-        editor.check_soon(params.text_document.uri, 0)
-
-    @editor.feature(types.TEXT_DOCUMENT_DID_CHANGE)
-    async def changed(params: types.DidChangeTextDocumentParams) -> None:
-        editor.check_soon(params.text_document.uri)
-
     @editor.feature(types.TEXT_DOCUMENT_DID_SAVE)
     async def saved(params: types.DidSaveTextDocumentParams) -> None:
         await editor.check_all()
 
-    @editor.feature(types.TEXT_DOCUMENT_DID_CLOSE)
-    async def closed(params: types.DidCloseTextDocumentParams) -> None:
-        editor.forget(params.text_document.uri)
-
+    @editor.feature(types.TEXT_DOCUMENT_DID_OPEN)
     @editor.feature(types.NOTEBOOK_DOCUMENT_DID_OPEN)
-    async def book_opened(params: types.DidOpenNotebookDocumentParams) -> None:
-        editor.check_soon(params.notebook_document.uri, 0)
+    async def opened(params: Any) -> None:
+        editor.check_soon(_uri(params), 0)
 
+    @editor.feature(types.TEXT_DOCUMENT_DID_CHANGE)
     @editor.feature(types.NOTEBOOK_DOCUMENT_DID_CHANGE)
-    async def book_changed(params: types.DidChangeNotebookDocumentParams) -> None:
-        editor.check_soon(params.notebook_document.uri)
+    async def changed(params: Any) -> None:
+        editor.check_soon(_uri(params))
 
+    @editor.feature(types.TEXT_DOCUMENT_DID_CLOSE)
     @editor.feature(types.NOTEBOOK_DOCUMENT_DID_CLOSE)
-    async def book_closed(params: types.DidCloseNotebookDocumentParams) -> None:
-        editor.forget(params.notebook_document.uri)
+    async def closed(params: Any) -> None:
+        editor.forget(_uri(params))
 
     kinds: list[Any] = [types.CodeActionKind.QuickFix, FIX_ALL]
 

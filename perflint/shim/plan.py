@@ -225,9 +225,11 @@ class Basis(NamedTuple):
         for folder in self.distributions:
             seen.update((file, _stamp(file)) for file in _entry_points(folder))
         seen.update((file, _stamp(file)) for file in self.files)
-        text = repr(sorted(seen.items())).encode("utf-8", "surrogatepass")
-        digest = blake2b(text, digest_size=16).hexdigest()
-        return Look(digest, tuple(set(seen.values())), time.time_ns(), frozenset(seen))
+        known = digest(repr(sorted(seen.items())).encode("utf-8", "surrogatepass"))
+        return Look(known, tuple(set(seen.values())), time.time_ns(), frozenset(seen))
+
+    def holds(self, look: Look) -> bool:
+        return look.is_settled and self.look().digest == look.digest
 
 
 class Look(NamedTuple):
@@ -248,10 +250,6 @@ class Planned(NamedTuple):
     plan: Plan
     basis: Basis
     look: Look
-
-    @property
-    def holds(self) -> bool:
-        return self.look.is_settled and self.basis.look().digest == self.look.digest
 
 
 def keep(words: Sequence[str], program: Program, planned: Planned) -> None:
@@ -291,10 +289,8 @@ def below(tree: Tree) -> Iterator[tuple[str, Stamp]]:
 
 def _place(words: Sequence[str], folder: Path, arguments: Sequence[str]) -> Path:
     """Where the answer for `words` is kept: they ask for a program in `folder` and those in its `arguments`."""
-    seed = repr((tuple(words), launched(arguments), str(Path.cwd()), sys.path, sys.version, __file__)).encode(
-        "utf-8", "surrogatepass"
-    )
-    return store_of(project_of(folder)) / f"words-{blake2b(seed, digest_size=16).hexdigest()}"
+    seed = repr((tuple(words), launched(arguments), str(Path.cwd()), sys.path, sys.version, __file__))
+    return store_of(project_of(folder)) / f"words-{digest(seed.encode('utf-8', 'surrogatepass'))}"
 
 
 def _read(place: Path, name: str, arguments: tuple[str, ...]) -> tuple[Program, Plan]:

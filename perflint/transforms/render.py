@@ -84,9 +84,7 @@ def _edits(trees: Trees, module: cst.Module, regions: Sequence[tuple[int, int, b
     old, new = trees.module.body, module.body
     front, back = 0, 0
     if (trees.module.header, trees.module.footer) == (module.header, module.footer):
-        most = min(len(old), len(new))
-        front = next((i for i in range(most) if old[i] is not new[i]), most)
-        back = next((i for i in range(most - front) if old[-1 - i] is not new[-1 - i]), most - front)
+        front, back = _shared(old, new)
     start, end = 0, len(trees.text)
     if 0 < front < len(old) and back:
         start, end = _begin(trees, old[front]), _begin(trees, old[len(old) - back])
@@ -98,6 +96,13 @@ def _edits(trees: Trees, module: cst.Module, regions: Sequence[tuple[int, int, b
     except SyntaxError as error:
         raise RuntimeError(f"what a fix makes of the program is no program: {error}") from error
     return trees.placed(merged(difference(trees.text[start:end], text, start), trees.text, regions))
+
+
+def _shared(old: Sequence[object], new: Sequence[object]) -> tuple[int, int]:
+    """How many items both have in common at the front, and behind these at the back."""
+    most = min(len(old), len(new))
+    front = next((i for i in range(most) if old[i] != new[i]), most)
+    return front, next((i for i in range(most - front) if old[-1 - i] != new[-1 - i]), most - front)
 
 
 def _begin(trees: Trees, line: cst.CSTNode) -> int:
@@ -217,7 +222,7 @@ class _Rendering(cst.CSTTransformer):
         return False
 
 
-def difference(old: str, new: str, start: int = 0) -> Iterator[Edit]:
+def difference(old: str, new: str, start: int = 0) -> list[Edit]:
     """The edits that turn `old`, which begins at `start`, into `new`; a line only indented is an edit by itself.
 
     Both have `\n` at the ends of lines.
@@ -226,7 +231,7 @@ def difference(old: str, new: str, start: int = 0) -> Iterator[Edit]:
     offsets = [start]
     for line in before:
         offsets.append(offsets[-1] + len(line))
-    yield from _joined(_changes(before, after, offsets))
+    return _joined(_changes(before, after, offsets))
 
 
 def _changes(before: list[str], after: list[str], offsets: list[int]) -> Iterator[Edit]:
@@ -242,17 +247,14 @@ def _changes(before: list[str], after: list[str], offsets: list[int]) -> Iterato
                 first += len(old_lines)
 
 
-def _joined(edits: Iterator[Edit]) -> Iterator[Edit]:
-    last: Edit | None = None
+def _joined(edits: Iterable[Edit]) -> list[Edit]:
+    joined: list[Edit] = []
     for edit in edits:
-        if last is not None and last.end == edit.start:
-            last = Edit(last.start, edit.end, last.text + edit.text)
-            continue
-        if last is not None:
-            yield last
-        last = edit
-    if last is not None:
-        yield last
+        if joined and joined[-1].end == edit.start:
+            last = joined.pop()
+            edit = Edit(last.start, edit.end, last.text + edit.text)
+        joined.append(edit)
+    return joined
 
 
 def _paired(old: list[str], new: list[str]) -> list[tuple[list[str], list[str]]]:
@@ -300,10 +302,7 @@ def _trimmed(old: str, new: str, start: int) -> Iterator[Edit]:
     if old == new:
         return
     one, other = _TOKENS.findall(old), _TOKENS.findall(new)
-    most = min(len(one), len(other))
-    front = next((i for i in range(most) if one[i] != other[i]), most)
-    most -= front
-    back = next((i for i in range(most) if one[-1 - i] != other[-1 - i]), most)
+    front, back = _shared(one, other)
     start += len("".join(one[:front]))
     gone, come = "".join(one[front : len(one) - back]), "".join(other[front : len(other) - back])
     yield Edit(start, start + len(gone), come)

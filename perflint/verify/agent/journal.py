@@ -21,11 +21,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from perflint.documents import digest
 from perflint.shim.hooks import AfterImport, before
 from perflint.verify.agent.cover import is_covered
 from perflint.verify.messages import Undoable
@@ -111,8 +111,8 @@ class Journal:
         accessor = getattr(pathlib, "_NormalAccessor", None)  # Python 3.10 has the functions in here as well
         for name in filter(partial(hasattr, accessor), ("open", *_TOUCHED)):
             setattr(accessor, name, staticmethod(getattr(io if name == "open" else os, name)))
-        libraries = {name: partial(self._watch_writers, writers) for name, writers in _WRITERS.items()}
-        return {**others, **{name: _both(watch, others.get(name)) for name, watch in libraries.items()}}
+        watching = (partial(self._watch_writers, writers, others.get(name)) for name, writers in _WRITERS.items())
+        return {**others, **dict(zip(_WRITERS, watching, strict=True))}
 
     def _opening(self, file: object = None, mode: object = "r", *_: object, **named: object) -> None:
         how = named.get("flags", mode)
@@ -142,13 +142,15 @@ class Journal:
                 for each in (path, *(folder for folder in path.parents if not folder.exists())):
                     self._keep(each, follow=True)
 
-    def _watch_writers(self, writers: Mapping[str, int], library: ModuleType) -> None:
+    def _watch_writers(self, writers: Mapping[str, int], other: AfterImport | None, library: ModuleType) -> None:
         for name, place in writers.items():
             owner: Any = library
             *around, last = name.split(".")
             for each in around:
                 owner = getattr(owner, each)
             setattr(owner, last, before(getattr(owner, last), partial(self._writing, place)))
+        if other:
+            other(library)
 
     def _writing(self, place: int, *given: object, **named: object) -> None:
         """Keep the file that an argument names, unless the next one says that it is only read."""
@@ -180,7 +182,7 @@ class Journal:
         entry = _entry(path, path.startswith(self._roots))
         if entry is None:
             return
-        place = self._folder / blake2b(os.fsencode(path), digest_size=16).hexdigest()
+        place = self._folder / digest(os.fsencode(path))
         if place.exists():
             return
         whole = place.with_suffix(f".{os.getpid()}")
@@ -247,15 +249,6 @@ def _entry(path: str, own: bool) -> Entry | None:
 def _below(folder: Path) -> Iterator[str]:
     if folder.is_dir() and not folder.is_symlink():
         yield from map(str, folder.rglob("*"))
-
-
-def _both(first: AfterImport, second: AfterImport | None) -> AfterImport:
-    def both(module: ModuleType) -> None:
-        first(module)
-        if second:
-            second(module)
-
-    return both
 
 
 def entries(journal: Path) -> list[tuple[Entry, Path]]:
