@@ -126,7 +126,6 @@ def _titles(documents: Mapping[str, str]) -> str:
 
 
 def _listing(resolved: Resolved) -> str:
-    """Every setting and its origin, as TOML for a perflint.toml in the root."""
     lines = list(_lines(resolved))
     column = min(max((len(line) for line, origin in lines if origin), default=0), 60)
     text = "".join(f"{line:<{column}}  # {origin}\n" if origin else f"{line}\n" for line, origin in lines)

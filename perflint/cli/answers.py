@@ -33,7 +33,6 @@ class Question(NamedTuple):
 
 
 def asked(session: Session, config: Path | None) -> Question | None:
-    """The question that this process was asked; None where its answer is not kept."""
     from perflint.project.stored import VERDICTS, nearest
     from perflint.shim.planning import basis_of
 

@@ -48,7 +48,6 @@ def show(text: str, *, err: bool = False) -> None:
 
 
 def show_markdown(text: str, color: bool) -> None:
-    """Write a page, laid out for a terminal with color, else as markdown."""
     if not color:
         show(text)
         return
@@ -115,7 +114,6 @@ def write_file(path: Path, text: str) -> None:
 
 @contextmanager
 def progress(enabled: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A function to tell how many of how many files are done; None where nobody could see the bar."""
     if not enabled or not sys.stderr.isatty():
         yield None
         return

@@ -27,7 +27,6 @@ def complete_rule(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 
 def complete_selectors(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Rules and groups that complete the last of several, with commas between."""
     from perflint.engine.catalogue import rules_by_name
     from perflint.engine.rule import GROUPS
 
@@ -128,7 +127,6 @@ RACE = _all_of(
 
 
 def check_environment(command: str) -> None:
-    """Raise UserError where commands that run programs step by step can't work."""
     if sys.platform == "win32":
         raise UserError(f"{command} doesn't run on Windows: run it in WSL")
     missing = [name for name in _NEEDED if find_spec(name) is None]

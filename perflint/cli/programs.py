@@ -34,7 +34,6 @@ _NOT_ASKED: dict[str, Any] = dict.fromkeys(("warm_up", "window", "pairs", "round
 
 
 def _command(short_help: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command that runs a program, to which all behind its name belongs."""
     return click.command(short_help=short_help, context_settings={"allow_interspersed_args": False})
 
 
@@ -100,7 +99,6 @@ def _plan(program: Program, typed: Mapping[str, Any], *, keeps: bool) -> Plan:
 
 
 def _last_lines(name: str) -> Iterator[str]:
-    """The summary of the latest run left in the project of `name`, or of the working directory; raises UserError."""
     from perflint.project import project_of
     from perflint.shim import running
     from perflint.shim.plan import folder_of
@@ -169,8 +167,6 @@ def profile(program: tuple[str, ...], **typed: Any) -> int:
 
 
 class _Duration(click.ParamType):  # type: ignore[type-arg]
-    """Seconds, such as 90s, 5m or 1h."""
-
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:

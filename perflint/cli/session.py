@@ -53,7 +53,6 @@ def resolve(paths: Sequence[Path], typed: Mapping[str, Any]) -> Resolved:
 
 
 def _enter(path: Path) -> None:
-    """Raise UserError for a folder that can't be read, or what lies in one."""
     try:
         closed = stat.S_ISDIR(path.stat().st_mode) and not os.access(path, os.R_OK | os.X_OK)
     except OSError as error:  # of which others are told where files are looked for
@@ -70,12 +69,10 @@ def _folder(paths: Sequence[Path]) -> Path:
 
 
 def configured(start: Path, typed: Mapping[str, Any]) -> Resolved:
-    """The settings in the folder `start` and those typed; raises UserError."""
     return load(start, isolated=typed["isolated"], config_path=typed["config"], overrides=options.overrides(typed))
 
 
 def watched(paths: tuple[Path, ...], typed: Mapping[str, Any]) -> list[Path]:
-    """The files that a check of `paths` looks at, and those that hold its settings."""
     named = [typed["config"]] if typed["config"] else files_above(_folder(paths))
     configuration = [] if typed["isolated"] else named
     try:
@@ -110,11 +107,9 @@ class Session:
 
     @property
     def folder(self) -> Path:
-        """The folder that holds all paths."""
         return _folder(self.paths)
 
     def discover(self) -> tuple[Discovery, tuple[str, ...]]:
-        """The session's files, and if `verbose`, lines about what was left out."""
         discovery = in_project(discover(self.paths, self.settings), project_around(self.folder), self.settings)
         if not self.verbose:
             return discovery, ()
@@ -126,7 +121,6 @@ class Session:
         return "" if self.stdin_name == UNNAMED else forced_out(self.stdin_name, self.settings)
 
     def check_stdin(self, data: bytes, *, edits: bool = False) -> RunResult:
-        """The result of standard input that holds `data`, with fixes' edits if asked for."""
         if reason := self.excluded():
             return RunResult((FileResult(str(self.stdin_name), skipped=reason),), 0.0)
         return check_files(self._stdin(), self.settings, edits=edits, held={self.stdin_name: data})
@@ -147,7 +141,6 @@ class Session:
         return patch, patch.data if patch.changed else data
 
     def won(self) -> Won:
-        """The fixes that verifications found worth it; raises UserError if there are none."""
         from perflint.verify.verdicts import Won
 
         file = nearest(self.settings.root.resolve(), VERDICTS)
@@ -179,8 +172,6 @@ class Session:
 
 @dataclass(frozen=True)
 class Ignored:
-    """How many findings in how many files got a comment, and a line for each unchanged file."""
-
     findings: int
     files: int
     errors: tuple[str, ...]

@@ -58,8 +58,6 @@ _ASKED = ("warm_up", "window", "pairs", "rounds", "horizon")
 
 
 class _Session:
-    """A program by name and arguments, and the options typed; raises UserError."""
-
     def __init__(self, name: str, arguments: tuple[str, ...], typed: Mapping[str, Any]) -> None:
         kind = Kind.CALL if typed.get("call") else Kind.MODULE if typed["is_module"] else Kind.SCRIPT
         self._program, self._typed = Program.named(name, arguments, kind), typed
@@ -103,7 +101,6 @@ class VerifySession(_Session):
         return verdict
 
     def _reached(self, budget: Budget, ledger: Ledger, tell: Tell) -> Verdict:
-        """The verdict; raises TimeUp where fixes were not found in time, and UserError."""
         typed, notes = self._typed, Notes()
         asked = {name: typed[name] for name in _ASKED if typed[name] is not None}
         settings = configured(self._start, typed).settings
@@ -227,7 +224,6 @@ class ProfileSession(_Session):
 
 
 def measurable(settings: Settings, profile: Profile) -> Settings:
-    """`settings` with all rules whose cost `profile` can tell, also advice, which is worth what it measures."""
     select = settings.extend_select if settings.select else (*settings.extend_select, "all")
     return replace(settings, extend_select=select, ignore=(*settings.ignore, *sorted(profile.idle_rules)))
 

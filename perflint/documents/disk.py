@@ -61,7 +61,6 @@ class Unwritable(Exception):
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of the regular file at `path`; raises Unreadable."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -102,7 +101,6 @@ def write_text(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def _replacing(target: Path, data: bytes, mode: int = 0o666) -> Iterator[Path]:
-    """A file beside `target` with `data`, which takes its place after the block."""
     temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")
     try:
         temporary.touch(mode)

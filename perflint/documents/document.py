@@ -43,7 +43,6 @@ class Document:
         return self.notebook.problem if self.notebook else None
 
     def position(self, offset: int) -> Position:
-        """The place in the file, or a cell, of the character at `offset` of `text`."""
         if self.notebook is None:
             line, column = self.unit(None).position(offset)
             return Position(None, offset, line, column, line)
@@ -108,7 +107,6 @@ class Document:
         return ""
 
     def write(self, text: str) -> None:
-        """Change the file's program to `text`, all or nothing; raises Unwritable."""
         data = self.encode(text)
         if data != self.data:
             replace_bytes(Path(self.path), self.data, data)

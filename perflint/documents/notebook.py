@@ -110,7 +110,6 @@ class Notebook:
 
 
 def parse(raw: str) -> Notebook:
-    """The notebook whose JSON is `raw`; raises Unreadable."""
     if not raw.strip():
         return Notebook(raw)
     try:
@@ -136,7 +135,6 @@ def _other_language(content: dict[str, Any]) -> str:
 
 
 def _code_cells(raw: str, content: Any) -> list[tuple[int, str, Span]]:
-    """The number, text and place of each Python cell."""
     if not isinstance(content, dict) or not {"cells", "worksheets"} & content.keys():
         raise ValueError("it has no cells")
     top = members(raw, raw.index("{"))
@@ -230,12 +228,10 @@ def _unmask(text: str, cell: Cell) -> str:
 
 
 def members(raw: str, start: int) -> dict[str, Span]:
-    """The spans of the values of the JSON object at `start` of valid JSON; the last of equal keys."""
     return dict(_entries(raw, start))
 
 
 def elements(raw: str, start: int) -> list[Span]:
-    """The spans of the elements of the JSON array at `start` of valid JSON."""
     return [span for _, span in _entries(raw, start)]
 
 
@@ -384,7 +380,6 @@ def _blank(text: str, value: str) -> str:
 
 
 def _statement_end(source: str, start: int) -> int:
-    """The end of the logical line at `start`, its line break included."""
     depth = 0
     for token in _TOKEN.finditer(source, start):
         if token.lastgroup == "open":

@@ -38,7 +38,6 @@ class Users:
         self._is_users = functools.cache(lambda name: not name.startswith((*libraries, "<")))
 
     def owns(self, code: CodeType) -> bool:
-        """Whether a code object comes from a file of the user's."""
         return self._is_users(code.co_filename)
 
     def files(self) -> list[str]:
@@ -47,7 +46,7 @@ class Users:
         return sorted(name for name in names if isinstance(name, str) and name.endswith(".py") and self._is_users(name))
 
     def place(self, frame: FrameType | None) -> tuple[str, int]:
-        """The file and line of the innermost user's frame from `frame` outwards; ("", 0) without any."""
+        """Of the innermost user's frame from `frame` outwards; ("", 0) without any."""
         found = next(self.frames(frame), None)
         return (found.f_code.co_filename, found.f_lineno) if found else ("", 0)
 
@@ -193,14 +192,11 @@ class Lines:
 
 
 class Facts:
-    """What was `seen`: descriptions of values, by file, function and name."""
-
     def __init__(self) -> None:
         self.seen: dict[tuple[str, str, str], set[str]] = {}
         self._looks: dict[Any, int] = {}
 
     def note(self, frame: FrameType) -> None:
-        """Note what a function's variables hold, until it was looked at often enough."""
         code = frame.f_code
         looks = self._looks.get(code, 0)
         if looks >= _TIMES or (not looks and len(self._looks) >= _MOST_FUNCTIONS):
@@ -245,8 +241,6 @@ Place = tuple[str, int]
 
 
 class Owners:
-    """Notes when this process's loaders and optimizers were at work, while `noting`."""
-
     def __init__(self, users: Users) -> None:
         self.noting = False
         self.fetches: list[Owned] = []

@@ -117,7 +117,6 @@ def _scaled(record: Record, busy: _Sums, idle: _Sums, ratio: float, wanted: floa
 
 
 def _waits(record: Record, timed: Sequence[Window], traced: Sequence[Window]) -> float:
-    """How long timed steps waited for batches, as a multiple of traced ones."""
     before, after = (waited(windows, record.fetches) for windows in (timed, traced))
     return before / len(timed) / (after / len(traced)) if before and after else 1.0
 
@@ -273,7 +272,6 @@ def _doing(
 
 
 def _within(spans: Sequence[_Timed], begin: int, end: int) -> list[_Timed]:
-    """The parts of ordered spans between two moments."""
     place = max(bisect_right(spans, begin, key=lambda each: each.begin) - 1, 0)
     found = []
     while place < len(spans) and spans[place].begin < end:

@@ -72,8 +72,6 @@ class Span(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """When an object made at a line of a file was at work: a loader, an optimizer."""
-
     begin: int
     end: int
     path: str

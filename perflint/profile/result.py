@@ -61,7 +61,7 @@ class LineCost:
 
 @dataclass(frozen=True)
 class Rank:
-    """Milliseconds of a rank's step, and those in which it only communicated."""
+    """`communication_ms` are those in which it only communicated."""
 
     rank: int
     step_ms: float
@@ -70,8 +70,6 @@ class Rank:
 
 @dataclass(frozen=True)
 class Fact:
-    """What a variable of a function held, in words, for each kind of value seen."""
-
     path: str
     function: str
     name: str
@@ -124,7 +122,6 @@ class Profile:
 
 
 def read(file: Path) -> tuple[Profile, ...]:
-    """The profiles in a file, latest first; none of another version."""
     with suppress(*stored.DAMAGED):
         profiles, project = stored.load(file, _VERSION, _NAME, Profile), stored.project_of(file)
         return tuple(_with_paths(each, lambda name: os.path.normpath(project / name)) for each in profiles)

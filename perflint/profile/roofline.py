@@ -14,8 +14,6 @@ from perflint.profile.record import Operation, Record
 
 
 class Regime(str, Enum):
-    """What the time of a step goes to."""
-
     OVERHEAD = "overhead"
     INPUT = "input"
     READS = "host reads"

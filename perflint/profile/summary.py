@@ -36,8 +36,6 @@ _DOES = {
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do, mostly a command, and why."""
-
     command: str
     why: str
 
@@ -176,7 +174,6 @@ def shown(path: str) -> str:
 
 
 def summary(report: Report, style: Style) -> str:
-    """The summary on the terminal, which fits a screen."""
     width = min(style.width or _WIDTH, 120)
     return "".join(f"{_cut(line, width, style)}\n" for line in _summary(report, style))
 

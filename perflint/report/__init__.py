@@ -39,7 +39,6 @@ def render(name: str, result: RunResult, style: Style) -> str:
 
 
 def render_statistics(name: str, result: RunResult, style: Style) -> str:
-    """How many findings each rule has: as objects where `name` is a json format, else as a table for humans."""
     from perflint.report.text import statistics
 
     return statistics(name, result, style)

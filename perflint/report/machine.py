@@ -51,7 +51,6 @@ def posix(path: str) -> str:
 
 
 def uri(path: str) -> str:
-    """`path` as a URI reference: relative where it is, its own bytes percent-encoded."""
     try:
         quoted = quote(posix(path), errors="surrogateescape")
     except UnicodeEncodeError:  # a name that only Windows allows
@@ -68,7 +67,6 @@ def in_cell(diagnostic: Diagnostic) -> str:
 
 
 def as_sarif(result: RunResult, style: Style) -> str:
-    """One run as a JSON document, with the pages of all rules."""
     from perflint.engine.catalogue import all_rules
 
     return json.dumps(document(result, all_rules()), indent=2) + "\n"

@@ -60,7 +60,7 @@ def printable(text: str) -> str:
 
 
 def outline(text: str) -> str:
-    """`text` less its names and numbers: what sentences about several places have in common."""
+    """What sentences about several places have in common."""
     return _NAMES.sub("", text)
 
 
@@ -125,7 +125,7 @@ LOOKS = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.A
 
 
 def concise(result: RunResult, style: Style) -> str:
-    """`path:line:column: rule [*] message; why not`, where `[*]` marks what `perflint fix --apply` would fix."""
+    """One line each; `[*]` marks what `perflint fix --apply` would fix."""
     lines = []
     for file in result.by_cost:
         if file.problem:
@@ -142,7 +142,6 @@ def concise(result: RunResult, style: Style) -> str:
 
 
 def full(result: RunResult, style: Style) -> str:
-    """Blocks of lines, one for each defect or problem, separated by blank lines; the weightiest first."""
     from perflint.engine.catalogue import all_rules
 
     groups = grouped(result.diagnostics, all_rules(), each=style.verbose)
@@ -174,7 +173,6 @@ def _lines(group: Group, style: Style) -> Iterator[str]:
 
 
 def _folded(text: str, taken: int, margin: int, style: Style) -> list[str]:
-    """`text` in lines as wide as the terminal: the first behind `taken` cells, the others behind a margin."""
     if not style.width or taken + cells(text) <= style.width:
         return [text]
     width = max(style.width, taken + _LEAST_WIDTH)
@@ -190,7 +188,6 @@ def _others(group: Group) -> Iterator[tuple[str, str]]:
 
 
 def statistics(name: str, result: RunResult, style: Style) -> str:
-    """The count of findings for each rule, most frequent first: a table, or objects where `name` is a json format."""
     counts = Counter(diagnostic.rule for diagnostic in result.diagnostics)
     fixable = Counter(diagnostic.rule for diagnostic in result.diagnostics if is_fixable(diagnostic))
     rows = [(rule, number, fixable[rule]) for rule, number in sorted(counts.items(), key=lambda row: (-row[1], row[0]))]

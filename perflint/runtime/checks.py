@@ -93,7 +93,6 @@ def raise_failed() -> None:
 
 
 def _raise_last(process: int) -> None:
-    """At exit, raise what the last replays have found."""
     if os.getpid() != process:
         return  # a device can't be asked in a forked process
     with suppress(RuntimeError):  # of a device that has failed, which the program has told

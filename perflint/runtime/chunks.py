@@ -46,8 +46,6 @@ class Manner(NamedTuple):
 
 @dataclass(frozen=True)
 class _Steps:
-    """Stacked outputs of steps, the test of each, and the state after each or the last alone."""
-
     outputs: list[Tensor]
     structure: Hashable
     tests: Tensor | None
@@ -129,7 +127,6 @@ class LoopReplay(Capture):
         return taken, states[min(taken, len(states)) - 1], ended
 
     def give_back(self) -> None:
-        """At the loop's end, give the caller what steps wrote into its state."""
         for given, static, is_written in zip(self._given, self._statics, self._written, strict=True):
             if is_written:
                 given.copy_(static)
@@ -244,7 +241,6 @@ class Course:
 
     @property
     def draws(self) -> int:
-        """By how much each step advances the generator; CannotCapture if that differs."""
         steps = {after - before for before, after in zip(self.offsets, self.offsets[1:], strict=False)}
         if len(steps) != 1:
             raise CannotCapture("its steps draw different numbers of random values")

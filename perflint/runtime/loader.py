@@ -91,8 +91,6 @@ def decide(
 
 
 class _Samples(Dataset[Probe]):
-    """A worker's view of a dataset: what reading opens or changes, it does in the worker's copy alone."""
-
     def __init__(self, dataset: Any, collate: Any) -> None:
         self._dataset, self._collate = dataset, collate
 

@@ -58,7 +58,6 @@ class Probe:
 
 
 def probe(dataset: Any, collate: Callable[[list[Any]], Any] | None = None) -> Probe:
-    """Read and `collate` the first samples of a dataset with indices; raises what that raises."""
     parts = list(_nested_values(dataset))
     before = _state(parts)
     times: list[float] = []

@@ -22,8 +22,6 @@ _to_free: list[Callable[[], None]] = []
 
 
 class Vote(enum.IntEnum):
-    """How a step can be taken; the ranks' least vote counts."""
-
     REFUSED = 0  # eagerly from now on
     EAGER = 1
     WATCHED = 2  # eagerly, to see what it does

@@ -216,8 +216,6 @@ R = TypeVar("R")
 
 
 class Record:
-    """A key's eager run, and its capture once there is one."""
-
     def __init__(self, key: Hashable, facts: Facts, notes: Any = None) -> None:
         self.key, self.facts, self.notes = key, facts, notes
         self.capture: Any = None

@@ -239,8 +239,6 @@ def _check(tensor: Tensor) -> None:
 
 
 class Capture:
-    """A recorder and the static tensors that its graphs read."""
-
     _recorder: Recorder
     _statics: list[Tensor]
 

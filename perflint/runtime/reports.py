@@ -202,7 +202,6 @@ class _Reports:
         return all(self._guards(owner, names) for owner, names in guarded)
 
     def _guards(self, owner: Any, names: tuple[str, ...]) -> bool:
-        """Have an object's methods report what is outstanding first, where it allows that."""
         for name in names:
             method = getattr(owner, name, None)
             if method is not None and not getattr(method, "reports_first", False):
@@ -225,7 +224,6 @@ class _Reports:
 
 
 def _named(function: Callable[..., object], name: str) -> Callable[..., object]:
-    """A lambda under the `name` of the function around it, for logs and tracebacks."""
     if not isinstance(function, FunctionType) or function.__name__ != _LAMBDA:
         return function
     code = _named_code(function.__code__, name)
@@ -300,7 +298,6 @@ def _guarded(value: object) -> tuple[str, ...]:
 
 
 def _handlers(function: Callable[..., object], given: Sequence[Any]) -> tuple[logging.Handler, ...]:
-    """The handlers of logs that the function names or is given."""
     held = list(given)
     if isinstance(function, FunctionType):
         held += map(function.__globals__.get, function.__code__.co_names)

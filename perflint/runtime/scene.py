@@ -142,8 +142,6 @@ class Showed:
 
 
 class _Notes(Rehearsal):  # type: ignore[no-untyped-call]
-    """Notes the first operation that can't be captured, and which `old` gradients are read."""
-
     def __init__(self, old: Sequence[Tensor]) -> None:
         super().__init__()
         self._old = {gradient.untyped_storage().data_ptr(): id(gradient) for gradient in old}
@@ -275,8 +273,6 @@ def aside(walk: Walk) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A record's key, with what it says of gradients that the step doesn't drop unseen."""
-
     key: Hashable
     pattern: Pattern
     left: tuple[Callable[[], Any], ...]  # these leaves, which are alive where all that was read is

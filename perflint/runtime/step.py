@@ -69,8 +69,6 @@ def graphed_step(function: Callable[P, R]) -> GraphedStep[P, R]:
 
 
 class _Known:
-    """What is known of a step's code, shared by local functions of the same code."""
-
     def __init__(self, function: Callable[..., Any], code: object) -> None:
         self.records, self.code = Records(name_of(function)), code
         self.patterns: list[Pattern] = []

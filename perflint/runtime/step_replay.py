@@ -70,7 +70,6 @@ class Pool:
         return self._handle
 
     def add(self, graph: object, handle: Any) -> int:
-        """Note where a graph computes; return its number."""
         self._graphs.add(graph)
         self._handle = handle
         self._captured += 1
@@ -93,8 +92,6 @@ _TAPE = torch.empty(0, requires_grad=True)  # that there is a tape behind result
 
 
 class StepReplay(Capture):
-    """A whole step as one graph."""
-
     def __init__(self, call: Call, scene: Scene, showed: Showed, pool: Pool) -> None:
         walk, leaves = scene.walk, scene.leaves
         self._recorder = Recorder(walk.devices, (), pool.handle)
@@ -187,8 +184,6 @@ def _without_hooks() -> Iterator[None]:
 
 
 class _Spent(torch.autograd.Function):
-    """What stands on the caller's tape for a step whose backward pass is done."""
-
     @staticmethod
     def forward(ctx: Any, _: Tensor, outputs: list[Tensor], recorded: list[bool]) -> tuple[Tensor, ...]:
         fixed = [output for output, is_recorded in zip(outputs, recorded, strict=True) if not is_recorded]

@@ -60,12 +60,10 @@ class Workspace:
         return cls(root, folder, settings, {})
 
     def read(self) -> Workspace:
-        """This workspace, with what files tell of each other now, from the cache if unchanged."""
         discovery = discover([self.root], self.settings, may_be_empty=True)
         return replace(self, contexts=check_files(discovery, self.settings).contexts)
 
     def check(self, path: Path, data: bytes, *, edits: bool = False) -> FileResult:
-        """The result for `path` with the editor's `data`; with fixes' edits if asked for."""
         if reason := forced_out(path, self.settings):
             return FileResult(str(path), skipped=reason)
         rules = RulesByFile(self.settings).at(path)
@@ -116,7 +114,6 @@ class Editor(LanguageServer):
         self._checking, self._reading = asyncio.Lock(), asyncio.Lock()
 
     def configure(self, settings: Any) -> None:
-        """Take known settings of the editor, named as in perflint.toml."""
         given = settings.get("perflint", settings) if isinstance(settings, Mapping) else {}
         self.overrides = {key: value for key, value in given.items() if key in READERS}
         self._workspaces.clear()
@@ -124,7 +121,6 @@ class Editor(LanguageServer):
     # -- checking
 
     def check_soon(self, uri: str, pause: float = PAUSE) -> None:
-        """Check a document after a pause without changes."""
         if waiting := self._waiting.pop(uri, None):
             waiting.cancel()
         self._waiting[uri] = asyncio.ensure_future(self._check_after(uri, pause))

@@ -26,8 +26,6 @@ ToClient = Callable[[Sequence[str], types.Position], types.Position]
 
 @dataclass(frozen=True)
 class Unit:
-    """A file or cell as the editor has it: its URI, version and lines."""
-
     uri: str
     version: int | None
     lines: Sequence[str]
@@ -64,7 +62,6 @@ class Checked:
                 )
 
     def all_at_once(self, document: str) -> Iterator[types.CodeAction]:
-        """All fixes of a file that need no asking, if any, without their edit."""
         if any(map(is_fixable, self.result.diagnostics)):
             yield types.CodeAction("Fix all that keeps the results", FIX_ALL, data=[document])
 
@@ -86,7 +83,6 @@ class Checked:
         return types.WorkspaceEdit(document_changes=[_change(unit, [types.TextEdit(everything, fixed.decode())])])
 
     def hover(self, cell: int | None, place: types.Position, page: Callable[[str], str]) -> types.Hover | None:
-        """A finding at `place`: what can be done, and its rule's `page`."""
         for each in self._within(cell, types.Range(place, place)):
             lines = [f"- **{label}**: {text}" for label, text in notes(each)]
             text = "\n\n".join([f"**{each.rule}**: {each.message}", "\n".join(lines), "---", page(each.rule)])

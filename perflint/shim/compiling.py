@@ -88,7 +88,7 @@ def _tell_calls(function: ast.FunctionDef) -> None:
 
 
 def _move(node: ast.AST, lines: Sequence[int]) -> None:
-    """Give a node its place in the original; columns only where the line is unchanged."""
+    """Columns are kept only where the line is unchanged."""
     first, last = node.lineno, node.end_lineno or node.lineno  # type: ignore[attr-defined]
     node.lineno = abs(lines[first - 1])  # type: ignore[attr-defined]
     node.end_lineno = max(abs(lines[last - 1]), node.lineno)  # type: ignore[attr-defined]

@@ -45,8 +45,6 @@ class PatchedLoader(SourceFileLoader):
 
 
 class _Watched:
-    """Loads a module by its own `loader`, then calls `notify`."""
-
     def __init__(self, loader: Loader, notify: AfterImport) -> None:
         self._loader, self._notify = loader, notify
 
@@ -170,7 +168,6 @@ def allow_counters_in_graphs(hits: Iterable[Callable[[int], None]], config: Any)
 
 
 def allow_counters_in_exports(hits: Iterable[Callable[[int], None]], trace: ModuleType) -> Undo:
-    """The same for torch.export, which has its own configuration."""
     config = getattr(trace, "DEFAULT_EXPORT_DYNAMO_CONFIG", None)
     functions: set[object] = getattr(config, "reorderable_logging_functions", set())
     functions.update(hits)

@@ -44,7 +44,6 @@ def join() -> None:
 
 
 def start() -> None:
-    """Run the script in place of the archive that Python takes it for."""
     if getattr(sys.flags, "safe_path", False):
         del sys.path[0]  # the archive's
     launch.run_script(sys.argv[0], sys.argv[1:], _shims.pop())

@@ -70,7 +70,6 @@ def _run_inside(path: str, finder: PathEntryFinderProtocol, shim: Shim | None) -
 
 
 def run_module(name: str, arguments: Sequence[str]) -> None:
-    """Run `python -m name arguments`; raises UserError if there is no such module."""
     import runpy  # here: a script needs none of it
 
     sys.argv[:] = ["-m", *arguments]
@@ -92,7 +91,6 @@ def _main(file: str, loader: object, spec: ModuleSpec | None) -> ModuleType:
 
 
 def _set_path(folder: str) -> None:
-    """Put the program's own folder where Python put the launcher's."""
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = folder
         _leave_names_to(folder)

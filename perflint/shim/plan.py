@@ -36,7 +36,7 @@ Stamp = tuple[int, ...]
 
 
 class Change(NamedTuple):
-    """An applied fix: its rule, title and safety, and the line of the user's file where its finding begins."""
+    """`line` is that of the finding in the user's file."""
 
     rule: str
     title: str
@@ -158,7 +158,6 @@ def read(path: Path) -> bytes:
 
 
 def sweep(folder: Path) -> None:
-    """Remove old files in `folder`; they would be made again."""
     oldest = time.time() - _KEEP_S
     for file in folder.iterdir():
         with suppress(OSError):
@@ -167,8 +166,6 @@ def sweep(folder: Path) -> None:
 
 
 class Program(NamedTuple):
-    """A script or module to run, its arguments, and whether to keep quiet about it."""
-
     name: str
     arguments: tuple[str, ...]
     is_module: bool
@@ -329,5 +326,5 @@ def _stamp(path: str) -> Stamp:
 
 
 def _tick(time_ns: int) -> int:
-    """How long a changed file may keep its stamp; some file systems have whole seconds only."""
+    """Some file systems have whole seconds only."""
     return _TICK_NS if time_ns % _SECOND_NS else 2 * _SECOND_NS

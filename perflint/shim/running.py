@@ -252,10 +252,6 @@ def begin(plan: Plan, *, tells: bool = True) -> Run:
 
 
 def launcher(program: Program, find: Callable[[], Plan]) -> Callable[[], None]:
-    """A function that runs the program here, patched by the plan that `find` returns, and prints a summary at exit.
-
-    Raises UserError for a user's mistake.
-    """
     run = None if os.environ.get(OFF) == "1" else _begun(program, find)
     if program.is_module:
         return partial(launch.run_module, program.name, program.arguments)

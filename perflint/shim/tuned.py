@@ -38,8 +38,6 @@ Tell = Callable[[str, int, str], None]  # path and line of a loader, and what to
 
 
 class Tuning:
-    """The loaders being tuned in this process; `tell` is called with each result."""
-
     def __init__(self, plan: Plan, tell: Tell) -> None:
         self._plan, self._tell = plan, tell
         self._tuners: weakref.WeakKeyDictionary[Any, Tuner] = weakref.WeakKeyDictionary()
@@ -137,7 +135,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Choice:
-    """How many workers, batches that each keeps ready, and the seconds between batches then."""
+    """Workers, batches that each keeps ready, and the seconds between batches then."""
 
     workers: int
     prefetch: int
@@ -222,8 +220,6 @@ class Tuner:
 
 
 class _Timed:
-    """An iterator over batches that tells a tuner how long each took, and the step before."""
-
     def __init__(self, batches: Iterator[Any], tuner: Tuner) -> None:
         self._batches, self._tuner = batches, tuner
         self._given = 0.0

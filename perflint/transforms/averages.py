@@ -31,7 +31,6 @@ class Lerp:
 
 
 def lerp_of(block: Sequence[ast.stmt], is_tensor: Callable[[ast.expr], bool]) -> Lerp | None:
-    """The step towards another tensor that the statements amount to, if any; `is_tensor` tells tensors."""
     try:
         trial = _Trial(is_tensor, {})
         own = trial.run(block)

@@ -33,8 +33,6 @@ class _Comment:
 
 
 class Block:
-    """Writes a block that `changes` replace; the lines `moved` go to another one."""
-
     def __init__(
         self,
         trees: Trees,

@@ -108,8 +108,6 @@ def _like(node: ast.AST, number: str) -> ast.expr | None:
 
 
 class _Filling(cst.CSTTransformer):
-    """Replaces marks by what they stand for, and formats the rest like the program."""
-
     def __init__(self, coder: Coder) -> None:
         super().__init__()
         self._coder = coder

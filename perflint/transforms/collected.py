@@ -32,7 +32,6 @@ _LEAVING = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom, ast.A
 
 
 def collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr) -> Fix:
-    """The fix of a read that is only appended to the list `name`; raises Blocked."""
     path = path_of(name)
     if not read.is_scalar:
         raise Blocked(
@@ -62,7 +61,6 @@ def collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr
 
 
 def kept_until(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.AST) -> str:
-    """A number on the device that `statement` keeps, unchanged until `loop` is over."""
     is_kept = is_new(program, node) or _is_left_alone(program, node, loop) or stays(program, node, statement, loop)
     quiet = "" if number_kind(program, node) == INTEGER else ".detach()"  # an integer has no gradient
     return quiet + ("" if is_kept else ".clone()") + shape_of_one(program, node)
@@ -74,7 +72,6 @@ def shape_of_one(program: Program, node: ast.expr) -> str:
 
 
 def differs(program: Program, node: ast.expr) -> bool:
-    """May the next iteration have another kind of tensor here, by its branch?"""
     values = (assigned(program, node) if isinstance(node, ast.Name) else None) or [node]
     varies = _has_several(program, node) or isinstance(values[0], ast.IfExp)
     return varies and number_kind(program, node) not in (FLOAT, INTEGER)
@@ -245,7 +242,6 @@ class Accumulator:
 
 
 def accumulator_of(program: Program, read: Read, statement: ast.stmt, path: str) -> Accumulator:
-    """What `statement` adds to in a hot loop; raises Blocked where others may read it meanwhile."""
     scope = program.function_of(statement) or program.tree
     loop = program.hot_loop(read.top)
     if not isinstance(loop, LOOPS):

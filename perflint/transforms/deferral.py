@@ -179,7 +179,6 @@ class _ReportBody:
             self._part(each.value, is_number=each.arg == "scalar_value")
 
     def _part(self, node: ast.expr, *, is_number: bool = False) -> None:
-        """Note what `node` reads; `is_number`: it is formatted as a number."""
         base = tensor_read(self.program, node)
         if base is not None:
             if not is_number and self._keeps_graph(node):

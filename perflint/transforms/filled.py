@@ -32,7 +32,6 @@ _WHOLE = re.compile(r"torch\.(u?int\d+|long|int|short|bool)")  # of which too la
 
 
 def moved_at_once(program: Program, call: ast.Call) -> Move | None:
-    """What moves the tensor, or a view or cast of it, to the device at once."""
     made: ast.AST = call
     for outer in program.ancestors(call):
         if isinstance(outer, ast.Call) and outer.func is made:
@@ -53,7 +52,6 @@ def _keeps_numbers(method: ast.AST) -> bool:
 
 
 def moved_later(program: Program, call: ast.Call) -> Move | None:
-    """What moves it to the device later in the function, by its name."""
     parent, scope = program.parent(call), program.function_of(call) or program.tree
     made, statement = (parent, program.parent(parent)) if parent and _wraps(program, parent, call) else (call, parent)
     for each in own_nodes(scope) if isinstance(statement, ast.Assign) else ():
@@ -70,7 +68,6 @@ def _wraps(program: Program, outer: ast.AST, made: ast.AST) -> bool:
 
 
 def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
-    """The same tensor, filled on the device; raises Blocked."""
     to_device, number = moved_at_once(program, call), found.number
     if getattr(call.func, "attr", "") in ("new_tensor", "new"):
         raise Blocked("write `new_full`, `new_zeros` or `new_ones`, which fill on the device")

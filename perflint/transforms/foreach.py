@@ -107,7 +107,6 @@ def _updating_block(loop: ast.For) -> tuple[list[ast.stmt], list[ast.expr]]:
 
 
 def _inlined(block: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
-    """The statements, with `new = ...; tensor.copy_(new)` joined."""
     made, call = block[-2:] if len(block) > 1 else (None, None)
     value = call.value if isinstance(call, ast.Expr) else None
     name = made.targets[0] if isinstance(made, ast.Assign) and len(made.targets) == 1 else None
@@ -200,8 +199,6 @@ def _unzipped(pairs: str, names: Sequence[str], code: Sequence[ast.stmt]) -> lis
 
 
 class _Lists:
-    """The lists that stand for what an iteration looks at, and the code on them."""
-
     def __init__(self, program: Program, loop: ast.For) -> None:
         self.program, self.loop = program, loop
         self.lists: dict[str, tuple[str, ast.expr]] = {}

@@ -21,14 +21,11 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 
 @dataclass(frozen=True)
 class Guarding:
-    """What puts the guard in, or why that can't be done."""
-
     operations: tuple[Operation, ...] = ()
     blocked: str = ""
 
 
 def is_notebook(program: Program) -> bool:
-    """Is it a notebook, whose workers don't start by importing it?"""
     return program.text.startswith(NOTEBOOK)
 
 

@@ -129,7 +129,6 @@ _OF_CALL = frozenset({"exc_info", "stack_info", "stacklevel"})  # what a log is 
 
 
 def is_output(program: Program, call: ast.Call) -> bool:
-    """Does the call only write what it is given, as far as this file tells?"""
     if writes_streams(program, call):
         return not (isinstance(call.func, ast.Attribute) and call.func.attr == "flush")
     func = call.func
@@ -146,7 +145,6 @@ def is_output(program: Program, call: ast.Call) -> bool:
 
 
 def writes_streams(program: Program, call: ast.Call) -> bool:
-    """Does the call write to standard streams, or to a log?"""
     owner, _, name = name_of_library(program, call).rpartition(".")
     if (owner, name) == ("builtins", "print"):
         files = (keyword.value for keyword in call.keywords if keyword.arg in ("file", None))
@@ -255,7 +253,6 @@ _DIVIDING = (ast.Div, ast.FloorDiv, ast.Mod)
 
 
 def raising(program: Program, nodes: Iterable[ast.AST]) -> ast.AST | None:
-    """The first of `nodes` that raises for some values of its type."""
     return next((each for each in nodes if _raises(program, each)), None)
 
 

@@ -220,7 +220,7 @@ def _check_own(
 ) -> None:
     """Raise Blocked unless `within` makes `node` anew whenever it runs, unchanged until `loop` is over.
 
-    It may be the `result` itself, after no iteration or one; then nothing may change it later by another name.
+    It may be the `result`, after no iteration or one: then nothing may change it later by another name.
     """
     memory = program.get(Memory)
     points, graph = memory.points_to(node), memory.graph(node)

@@ -58,10 +58,7 @@ def _is_filled(arguments: Sequence[cst.Arg]) -> bool:
 
 
 def _is_hung(trees: Trees, call: cst.Call) -> bool:
-    """Do its arguments belong on lines of their own below its bracket, as in all broken calls of the file?
-
-    Only for calls in the first line of their statement, with arguments on one line.
-    """
+    """Only calls in the first line of their statement, with arguments on one line, where the file breaks calls so."""
     inside = trees.text[trees.spans[call.args[0]][0] : trees.spans[call.args[-1]][1]]
     statement: cst.CSTNode = call
     while not isinstance(statement, cst.SimpleStatementLine | cst.Module):

@@ -33,8 +33,6 @@ class Replace:
 
 @dataclass(frozen=True)
 class ReplaceStatements:
-    """Replaces consecutive statements of a block, some of which may be kept."""
-
     old: tuple[ast.stmt, ...]
     new: tuple[ast.stmt, ...]
 
@@ -104,7 +102,6 @@ def _noted(node: Node, **told: Any) -> Node:
 
 
 def takes_keywords(call: ast.Call) -> bool:
-    """Can the call be given keywords, with no bare generator as its argument?"""
     return not (len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp) and not call.keywords)
 
 
@@ -175,7 +172,6 @@ def same_code(one: ast.AST, other: ast.AST) -> bool:
 
 
 def apart(statement: Node) -> Node:
-    """Put a blank line above the new `statement`."""
     return _noted(statement, is_apart=True)
 
 

@@ -68,7 +68,6 @@ def _remedy(program: Program, sync: Sync, found: list[Sync], fix: Fix | None) ->
 
 
 def _fix(program: Program, sync: Sync, repeats: list[Sync]) -> Fix:
-    """The fix of a read with those that repeat it in each iteration, or nothing is won; raises Blocked."""
     fix = _accumulation(program, sync)
     if fix is None:
         deferral(program, [sync])

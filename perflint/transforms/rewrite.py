@@ -60,7 +60,6 @@ Made = TypeVar("Made")
 
 
 def first_of(attempts: Iterable[Callable[[], Made]]) -> Made:
-    """The result of the first attempt that isn't blocked; raises the first Blocked if all are."""
     first: Blocked | None = None
     for attempt in attempts:
         try:
@@ -167,7 +166,6 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 
 
 def importing(program: Program, module: str, name: str) -> tuple[str, tuple[Operation, ...]]:
-    """What the program calls `name` of `module`, and the import if there is none; raises Blocked."""
     imports = [each for each in program.tree.body if isinstance(each, ast.ImportFrom)]
     found = [each for each in imports if each.module == module and not each.level]
     for alias in (alias for node in found for alias in node.names):
@@ -185,7 +183,6 @@ def _all_names(program: Program) -> frozenset[str]:
 
 
 def _placed(program: Program, new: ast.stmt) -> Operation:
-    """Put the import before the first name from torch or perflint, else behind torch, or all imports."""
     body = program.tree.body
     start = ast.get_docstring(program.tree, clean=False) is not None
     head = [*body[:start], *itertools.takewhile(lambda each: isinstance(each, _IMPORTS), body[start:])]

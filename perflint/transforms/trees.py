@@ -40,8 +40,6 @@ class _Place:
 
 
 class _Places(CodegenState):
-    """Writes a module's code, noting each node's place and parent."""
-
     def __init__(self, module: cst.Module) -> None:
         super().__init__(module.default_indent, module.default_newline)
         self.at = 0
@@ -123,7 +121,6 @@ class Trees:
         return self.plain(start), self.plain(end)
 
     def piece(self, node: ast.expr) -> Piece | None:
-        """The libcst counterpart of `node`; None inside a string."""
         return self._expressions.get(self.span(node))
 
     def expression(self, node: ast.expr) -> cst.BaseExpression:

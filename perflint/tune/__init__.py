@@ -103,7 +103,6 @@ def fresh(root: Path, program: str) -> Profile | None:
 
 
 def _is_of_here(profile: Profile) -> bool:
-    """Whether a profile was taken with this torch, on a GPU of this machine, or on this host without one."""
     return profile.device in (gpu_names() or {host()}) and profile.versions.get("torch") == version("torch")
 
 
@@ -115,7 +114,6 @@ def keep(root: Path, program: str, fixes: Iterable[FixVerdict]) -> Path:
 
 
 def plan_of(project: Project, program: str) -> Plan:
-    """The plan of a program as tuned; raises UserError where it has changed since."""
     known = _known(project.root / stored.FOLDER / TUNED)
     if program not in known:
         raise UserError(f"{program} was not tuned: perflint tune {program}")

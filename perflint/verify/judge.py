@@ -1,4 +1,4 @@
-"""Grades how alike two runs are, by what they computed, printed, logged, wrote and ended with, and where they part."""
+"""Grades how alike two runs are by what they computed, printed, logged, wrote and ended with, and where they part."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _UNREADABLE = (ImportError, ValueError, OSError, EOFError, zipfile.BadZipFile)
 
 
 def parting(before: str, again: str, after: str, *, exact: bool) -> str:
-    """How `after` differs from `before` where `again`, of another run of that program, does not; "" if nowhere.
+    """How `after` differs from `before` where `again`, another run of that program, does not; "" if nowhere.
 
-    A number that differs between these two in one line is compared in no line that reads the same. Unless `exact`,
-    numbers may differ in their last digits.
+    A number that differs between these two is compared in no line that reads the same. Unless `exact`, numbers may
+    differ in their last digits.
     """
     return next((said for said, near in _partings([before, again], after) if exact or not near), "")
 
@@ -50,8 +50,7 @@ def parting(before: str, again: str, after: str, *, exact: bool) -> str:
 def parting_in_all(originals: Sequence[str], others: Sequence[str], *, exact: bool = True) -> str:
     """How all `others` differ from the `originals` where those agree; "" if one doesn't.
 
-    Numbers of few digits don't count: they may be times, which faster programs print differently. Unless `exact`,
-    others may differ in their last digits.
+    Numbers of few digits don't count: they may be times. Unless `exact`, numbers may differ in their last digits.
     """
     partings = (_partings(originals, other, _PRECISE) for other in others)
     found = [next((said for said, near in each if exact or not near), "") for each in partings]
@@ -110,7 +109,7 @@ def _quoted(line: str, other: str = "") -> str:
 
 
 def parting_of_files(old: bytes | None, same: bytes | None, new: bytes | None, *, exact: bool) -> str | None:
-    """How the content of a file differs, None where it does not; None for a content is a file that was removed."""
+    """How a file's content differs, None where it does not; a content of None is a removed file."""
     if old == new or (old is None) != (same is None):
         return None
     if old is None or same is None or new is None:
@@ -181,10 +180,7 @@ _Spread = Mapping[tuple[int, str], float]
 
 @dataclass(frozen=True)
 class Standard:
-    """The original, another run of it, and how its `own` runs differ from each other.
-
-    The folder `reference` holds what it computes in double precision, if it is there.
-    """
+    """The original, another run of it, how its `own` runs differ, and the folder of its run in double precision."""
 
     run: Recorded
     again: Recorded | None = None
@@ -196,7 +192,7 @@ class Standard:
         return bool(self.own) and all(comparison.is_bitwise for comparison in self.own)
 
     def common(self, other: Recorded) -> int | None:
-        """The last step that both runs of the original and another one have in common, None where none is cut."""
+        """The last step that both originals and another run have in common, None where none is cut."""
         runs = [run for run in (self.run, self.again, other) if run]
         return min(run.last for run in runs) if any(run.is_cut for run in runs) else None
 
@@ -205,9 +201,9 @@ class Standard:
 
 
 def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Likeness:
-    """How alike a run is to the original; over fewer steps, and but for what they print and write, if one is cut.
+    """How alike a run is to the original; if one is cut, over fewer steps and without output and files.
 
-    Where all that was recorded is bitwise equal, a number that they print may still be rounded differently.
+    Where all recorded values are bitwise equal, printed numbers may still be rounded differently.
     """
     is_cut = standard.common(after) is not None
     if parted := (*(() if is_cut else ends(standard.run, after)), *compared.parted, *compared.order):
@@ -237,9 +233,9 @@ def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Liken
 
 
 def drift(standard: Standard, compared: Comparison) -> int:
-    """The last step at which results differ too much, where they do after steps that restart and not at these; else 0.
+    """The last step at which results differ too much, but not at steps that restart; else 0.
 
-    They may have grown from rounding by then.
+    The differences may have grown from rounding by then.
     """
     _, grades = _graded(standard, compared)
     failed = [each.step for each, grade in grades.items() if grade is Grade.DIFFERENT]
@@ -300,10 +296,10 @@ def _group(difference: Difference) -> str:
 
 
 def _drift(difference: Difference, own: Mapping[str, float] | None, restarted: Collection[int]) -> float:
-    """The relative error that may accumulate after the steps that restart from the state of the original.
+    """The relative error that may accumulate after steps that restart from the original's state.
 
-    Double precision decides those, or, where it draws other random numbers, whether the values are close; so does that
-    for replays, which run the kernels that they were captured from.
+    At those, double precision decides, or closeness where it draws other random numbers; so it does for replays, which
+    run the kernels that they were captured from.
     """
     if difference.name.startswith(REPLAY) or (own is None and (not restarted or difference.step in restarted)):
         return 0.0
@@ -383,7 +379,7 @@ def _written_otherwise(before: _Files, again: _Files, after: _Files, *, exact: b
 
 
 def said_otherwise(printed: Iterable[Mapping[str, str]]) -> Iterator[Likeness]:
-    """What the patch has `printed` in each round of a race, and the original has not: outputs by their variants."""
+    """What the patch printed in each round of a race, and the original did not."""
     rounds = [each for each in printed if PATCHED in each]
     if len(rounds) < LEAST_ROUNDS:
         return

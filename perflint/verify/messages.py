@@ -32,8 +32,6 @@ SHORT = 8  # iterations of a loop that is shortened, and of a test that also hol
 
 
 class Kind(Enum):
-    """A program is a script, a module, or a function to call repeatedly."""
-
     SCRIPT = "script"
     MODULE = "module"
     CALL = "call"
@@ -74,7 +72,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Loop:
-    """A module-level loop: the real path of its file, its first and last line."""
+    """`path` is real."""
 
     path: str
     first: int
@@ -169,7 +167,6 @@ def _check(script: Path) -> None:
 
 
 def of_rank(folder: str, rank: int) -> str:
-    """Where a rank records: the first in `folder` itself, the others below it."""
     return os.path.join(folder, f"rank {rank}") if folder and rank else folder  # noqa: PTH118
 
 

@@ -69,7 +69,6 @@ class Monitor:
             self._process.wait()
 
     def look_around(self) -> None:
-        """Note who uses cores and GPUs while no program of ours runs."""
         self._loads.append(psutil.cpu_percent(_GLANCE) / 100)
         if not self._process:
             return

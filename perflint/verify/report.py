@@ -271,7 +271,6 @@ def page(verdict: Verdict) -> str:
 
 @cache
 def template(path: Path) -> Template:
-    """The template in a file, which may use the macros here; what it is given is escaped."""
     environment = Environment(
         loader=FileSystemLoader([path.parent, _FOLDER]),
         autoescape=True,

@@ -178,9 +178,9 @@ def figures(verdict: Verdict) -> Iterator[Figure]:
 
 
 def summary(verdict: Verdict, style: Style, height: int = _HEIGHT, to_do: str = "") -> str:
-    """The summary: on the terminal, of at most `height` lines, none wider than that; in a file, with nothing cut.
+    """The summary: on a terminal at most `height` lines, cropped; elsewhere whole.
 
-    It says first what `to_do`, if that is special.
+    It begins with `to_do`, or else with advice.
     """
     width = style.width or sys.maxsize
     height = height if style.width else sys.maxsize

@@ -254,7 +254,6 @@ def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.A
 
 
 def _stays(program: Program, node: ast.Call, func: ast.Attribute, region: ast.AST) -> bool:
-    """Does a tensor only change its type, or stay where it is? Arguments may be the host's."""
     if not torch_ops.does(func.attr, "to_device"):
         return False
     owner, root = program.value(func.value), func.value

@@ -37,7 +37,6 @@ _NOT_CAPTURED = ("torch.autograd", "torch.jit")
 
 
 def graphed(program: Program, loop: PlainLoop) -> Fix:
-    """The fix that captures `loop`; raises Blocked."""
     _check_scripted(program, loop)
     if (end := end_of(program, loop)) is not None:
         fix = _in_chunks(program, loop, end)
@@ -148,7 +147,6 @@ def _check_scripted(program: Program, loop: PlainLoop) -> None:
 
 
 def _outlined(program: Program, loop: PlainLoop) -> Fix:
-    """The fix for an inner loop, with as little around it as will do; raises Blocked."""
     return first_of(partial(_outlined_at, program, inner) for inner in _statements(program, loop))
 
 

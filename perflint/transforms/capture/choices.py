@@ -41,7 +41,6 @@ _WRAPPERS = frozenset({"torch.autograd.Variable"})
 
 
 def graphed_or_drawn(program: Program, loop: PlainLoop) -> Fix:
-    """The fix that captures `loop`, or draws before it what prevents that; raises Blocked."""
     try:
         return graphed(program, loop)
     except Blocked as reason:
@@ -222,7 +221,6 @@ def _check_test(program: Program, loop: PlainLoop, test: ast.expr, counter: str)
 
 
 def _given(program: Program, loop: PlainLoop, choice: _Choice) -> str:
-    """A forced tensor from before the loop, whose device is that of the steps."""
     graph = program.get(Flow).graph(loop)
     for name in (node for each in choice.asked for node in ast.walk(each.forced) if isinstance(node, ast.Name)):
         is_before = not any(graph.is_within(value, loop) for value in graph.reaching(name))

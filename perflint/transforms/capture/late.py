@@ -79,7 +79,6 @@ def late(program: Program, statement: ast.stmt) -> Late | None:
 
 
 def _shows_weights(program: Program, node: ast.AST) -> bool:
-    """Is it weights or gradients, or an object of this file whose text shows such?"""
     if not isinstance(node, ast.Name | ast.Attribute):
         return False
     if isinstance(node, ast.Name) and is_of_weights(program, node):

@@ -88,7 +88,6 @@ class Obstacles:
         self.check([function.body] if isinstance(function, ast.Lambda) else function.body, function)
 
     def check(self, parts: Iterable[ast.AST], region: ast.AST) -> None:
-        """Check parts of `region`, a function, or a loop whose steps may change only their own values."""
         for part in parts:
             for node in own_nodes(part):
                 self._node(node, region)
@@ -260,7 +259,7 @@ def may_read(program: Program, test: ast.expr) -> bool:
 
 
 def _as_slice(program: Program, node: ast.Subscript) -> ast.expr | None:
-    """`x[:, [-1]]` as `x[:, -1:]`, where that is only computed with; None for other indices."""
+    """`x[:, [-1]]` as `x[:, -1:]`, where that is only computed with."""
     items = elements_of(node.slice)
     lists = [each for each in items if isinstance(each, ast.List) and len(each.elts) == 1]
     at = integer(lists[0].elts[0]) if len(lists) == 1 else None

@@ -201,7 +201,6 @@ def _draws_before(program: Program, early: ast.stmt, other: ast.stmt) -> bool:
 
 
 def _is_fresh(program: Program, around: Around, name: ast.Name) -> bool:
-    """Is it no tensor that a step may change: made by the iteration, and not taken from a module?"""
     if program.value(name).kind not in (Kind.TENSOR, Kind.UNKNOWN):
         return True
     graph = program.get(Flow).graph(name)

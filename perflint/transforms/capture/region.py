@@ -174,8 +174,6 @@ def _is_whole(program: Program, run: Sequence[Part], is_stepping: bool) -> bool:
 
 
 class _Reader:
-    """Tells what becomes of each statement of a block."""
-
     def __init__(
         self, program: Program, block: list[ast.stmt], around: Around, numbers: list[Kept], obstacles: StepObstacles
     ) -> None:
@@ -221,7 +219,6 @@ class _Reader:
         return bool(names_in(statement)[1] & stores)
 
     def _check(self, statement: ast.stmt) -> Iterator[Late]:
-        """Check a statement; yield what of it goes after the step."""
         for node in leaves(statement):
             raise Blocked("it leaves the step, which a replay would not do: do that behind it", node)
         if isinstance(statement, ast.With) and self._are_modes(statement):

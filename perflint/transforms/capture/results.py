@@ -65,7 +65,6 @@ class ResultMemory:
         return any(is_made_in(self._graph, self.region.around, each) for each in places)
 
     def _was_there(self, place: Location) -> bool:
-        """Was it surely there before the region?"""
         is_made = place.root in self.region.nodes and not place.is_outside
         return not is_made and place.origin is not Origin.ANYWHERE
 
@@ -134,13 +133,11 @@ class ResultMemory:
         return False
 
     def _may_hand_back(self, source: ast.expr | None) -> bool:
-        """Is it a call of a user's function that may return a view of an argument?"""
         if not isinstance(source, ast.Call) or entry_of(self.program, source) is not None:
             return False
         return self.program.callee(source) is not None or self.program.value(source.func).kind is Kind.LIBRARY
 
     def _may_be_weights(self, source: ast.expr) -> bool:
-        """May it be weights or gradients that a function is given and returns?"""
         given = arguments_of(source) if isinstance(source, ast.Call) and self._may_hand_back(source) else ()
         return any(is_of_weights(self.program, each) for each in given)
 

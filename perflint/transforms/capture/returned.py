@@ -90,7 +90,6 @@ class _Results:
             yield _Given(value.source, view or value.source if is_part else view)
 
     def _values(self, name: ast.Name) -> Iterator[Value]:
-        """What a name may hold after a step of the loop, if read behind that."""
         value = self._graph.read(name)
         values = [value] if value is not None else []
         is_behind = not self._graph.is_within(name, self._loop)

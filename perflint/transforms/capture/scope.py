@@ -29,7 +29,6 @@ _OF_ANY = frozenset("builtins.eval builtins.exec builtins.globals sys._getframe 
 
 
 def check_scope(program: Program, region: Region, outermost: Around) -> None:
-    """Raise Blocked where code around `region`, in the loop `outermost`, would miss what it sets."""
     around = next((each for each in program.ancestors(region.scope) if isinstance(each, _SCOPES)), None)
     if isinstance(around, ast.ClassDef):
         raise Blocked("it trains while a class is made: do that in a function", region.scope)

@@ -128,7 +128,6 @@ def reshaped(scope: Scope, operation: TorchCall, value: Batched) -> Batched:
 
 
 def with_axes_after(value: Batched, count: int, node: ast.AST) -> Batched:
-    """`value` with at least `count` axes after the time axis; raises Blocked."""
     value = value.narrowed(count)  # or the step itself would fail
     if value.axes_after >= count:
         return value
@@ -188,7 +187,6 @@ def _broadcast(values: Operands, node: ast.expr) -> Operands:
 
 
 def of_rank(value: Batched | Invariant, rank: int) -> Batched | Invariant:
-    """`value` with the rank that the step would fail without."""
     return value.narrowed(rank, rank) if isinstance(value, Batched) else replace(value, rank=rank)
 
 
@@ -225,7 +223,6 @@ _LONG = 36
 
 
 def mapped(scope: Scope, node: ast.expr) -> Batched | None:
-    """All steps of `node` by torch.vmap, if it computes one tensor of them; raises Blocked."""
     if scope.callee is not None or not scope.facts.torch or is_scripted(scope.program):
         return None
     if (copied := _copied(scope, node)) is not None:
@@ -293,7 +290,6 @@ def _computes(scope: Scope, node: ast.expr, *, is_part: bool = False) -> bool:
 
 
 def _is_operand(scope: Scope, node: ast.expr, around: ast.BinOp) -> bool:
-    """May it be computed for all steps, or be a number read of one, which meets a tensor?"""
     if (tensor := item_of(node)) is None:
         return _computes(scope, node, is_part=True)
     other = scope.program.value(around.right if around.left is node else around.left)

@@ -128,7 +128,6 @@ def _picked(scope: Scope, node: ast.Subscript, items: list[ast.expr]) -> Batched
 
 
 def _index_of_steps(scope: Scope, node: ast.Subscript, value: Value, rank: int, axis: int) -> ast.expr:
-    """An index of all steps along `axis`, of which one has `rank` axes or broadcasts to them."""
     if isinstance(value, Induction):
         if not scope.facts.torch:
             raise Blocked("`torch` is not imported by that name", node)
@@ -189,7 +188,6 @@ def _part_of_kept(
 
 
 def split_of(scope: Scope, node: ast.expr) -> Split | None:
-    """What `node` takes its steps from; None where it takes none. Raises Blocked."""
     if not isinstance(node, ast.Call) or not torch_ops.does(name_called(node), "parting"):
         return None
     whole, axis = split_base(node), split_axis(node)
@@ -238,7 +236,6 @@ def _bind(scope: Scope, target: ast.expr, walked: ast.expr) -> None:
 
 
 def _bind_sequences(scope: Scope, target: ast.expr, walked: ast.expr) -> Batched:
-    """Give `target` the steps of a sequence, or of several by `zip`; the first of them."""
     is_zip = isinstance(walked, ast.Call) and scope.program.qualified(walked.func) == "builtins.zip"
     if not isinstance(walked, ast.Call) or not is_zip or walked.keywords:
         return _bind_sequence(scope, target, walked)
@@ -254,7 +251,6 @@ def _bind_sequences(scope: Scope, target: ast.expr, walked: ast.expr) -> Batched
 
 
 def _bind_sequence(scope: Scope, target: ast.expr, walked: ast.expr, other: ast.expr | None = None) -> Batched:
-    """Give `target` the steps of a sequence, which ends with the `other` one, if there is one."""
     value = scope.program.value(walked)
     if value.kind is not Kind.SEQUENCE or split_of(scope, walked) is not None:
         sequence = _sequence(scope, walked, other)

@@ -122,7 +122,6 @@ def class_of_test(program: Program, test: ast.expr) -> tuple[str, str]:
 
 
 def module_built(program: Program, node: ast.expr | None) -> Module | None:
-    """The torch module that the call `node` builds, if all of its arguments are known."""
     node = as_built(node)
     if not isinstance(node, ast.Call) or any(keyword.arg is None for keyword in node.keywords):
         return None
@@ -150,7 +149,6 @@ def check_invariant(scope: Scope, *nodes: ast.expr) -> None:
 
 
 def _runs_property(program: Program, node: ast.Attribute) -> bool:
-    """May reading an attribute run a property of the file that writes, or draws random numbers?"""
     getters = program.get(SpecialMethods).getters.get(node.attr, ()) if isinstance(node.ctx, ast.Load) else ()
     called = (each for getter in getters for each in ast.walk(getter) if isinstance(each, ast.Call))
     writes = any(program.get(Memory).summary(each).writes for each in getters)
@@ -172,7 +170,6 @@ def _is_pure(scope: Scope, node: ast.Call) -> bool:
 
 
 def called_module(scope: Scope, node: ast.Call) -> Module | None:
-    """The called module, if it is known how it was built; raises Blocked if each step has another."""
     if scope.program.value(node.func).kind is Kind.MODULE and scope.varies(node.func):
         raise Blocked(f"{shown(scope.program, node.func)} is another module in each step", node)
     return module_of(scope.program, node.func)

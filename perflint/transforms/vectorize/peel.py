@@ -84,7 +84,6 @@ def _is_stored(node: ast.AST, name: str) -> bool:
 
 
 def _with_number(statement: ast.stmt, name: str, value: int) -> ast.stmt:
-    """`statement` with `value` for the induction variable, and sums with constants computed."""
     places: dict[ast.expr, ast.expr] = {}
     for node in ast.walk(statement):
         if isinstance(node, ast.Name) and node.id == name:

@@ -38,7 +38,6 @@ _NARROW = frozenset({"int", "short", "uint8", "uint16", "uint32", "int8", "int16
 
 
 def lift_result(scope: Scope, node: ast.stmt) -> ast.stmt | None:
-    """The statement that keeps all steps' results; None where `node` keeps none. Raises Blocked."""
     if (kept := appended(node)) is not None:
         return _append(scope, node, *kept)
     if (added := _added(node)) is not None:
@@ -188,7 +187,6 @@ def _locations(scope: Scope, values: Iterable[Definition]) -> Locations:
 
 
 def _is_unshared(scope: Scope, name: str) -> bool:
-    """Is its value from before the loop made by the function, and seen by no other name?"""
     loop, starts = scope.facts.loop, scope.starts(name)
     if not starts or scope.graph.is_shared(name) or _is_aliased(scope, name):
         return False
@@ -269,7 +267,6 @@ def stacked(scope: Scope, lines: list[Line]) -> tuple[list[Line], list[Operation
 
 
 def _unjoined(scope: Scope, call: ast.Call, path: str) -> Operation:
-    """Leaves the tensor `path` where it was joined from a list."""
     statement = scope.program.statement_of(call)
     if isinstance(statement, ast.Assign) and statement.value is call and [*map(path_of, statement.targets)] == [path]:
         check_alone(scope.program, statement)
@@ -314,7 +311,6 @@ def _joined_at(scope: Scope, value: Batched, found: TorchCall) -> ast.expr | Non
 
 
 def _is_total(call: TorchCall) -> bool:
-    """Does it make one number of all, in any order, and no index?"""
     return "reduction" in call.traits and call.does.dtype != "int" and not (call.arguments or call.call.keywords)
 
 

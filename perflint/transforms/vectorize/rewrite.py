@@ -176,7 +176,6 @@ def _peeled(program: Program, loop: PlainLoop) -> Fix | None:
 
 
 def _where(program: Program, loop: PlainLoop, test: ast.expr, *, answer: bool) -> Fix:
-    """Unswitch by `test`, and compute all steps at once for this `answer`; raises Blocked."""
     own = _Answered(test, answer=answer).visit(copy.deepcopy(loop))
     if all(isinstance(each, ast.Pass) for each in own.body):
         raise Blocked("one answer leaves a step nothing to do", test)
@@ -231,7 +230,6 @@ def _invariant_test(program: Program, loop: PlainLoop, tests: list[ast.If | ast.
 
 
 def _is_invariant_test(program: Program, test: ast.expr, written: set[str]) -> bool:
-    """Is it invariant and pure, as that of an object need not be?"""
     for part in ast.walk(test):
         if isinstance(part, ast.Name | ast.Attribute):
             is_object = program.value(part).kind is Kind.INSTANCE and not isinstance(
@@ -341,14 +339,12 @@ def _is_stored(node: ast.AST) -> bool:
 
 
 def _is_bound(program: Program, node: ast.expr) -> bool:
-    """Is the variable set before the loop, by a parameter or assignment, and left alone in it?"""
     root = root_of(node)
     values = program.get(Flow).graph(root).definitions(root) if isinstance(root, ast.Name) else frozenset()
     return bool(values) and all(isinstance(each, Definition) for each in values)
 
 
 def remedy(program: Program, loop: PlainLoop, kind: str, because: str) -> Remedy:
-    """The ways proved to give the same, else what blocks each."""
     tried: list[tuple[str, Fix | Blocked]] = []
     if kind == RECURRENCE and program.get(_runs_rnns):  # it is one for what stands in the way of this
         tried.append(("", _try(program, loop, vectorized_or_unswitched)))

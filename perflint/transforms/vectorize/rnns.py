@@ -84,7 +84,6 @@ def lift_rnn(scope: Scope, target: ast.expr, node: ast.Call) -> tuple[ast.stmt, 
 
 
 def _sequence_call(scope: Scope, node: ast.Call, state: ast.expr) -> tuple[ast.expr, Batched]:
-    """The call of an RNN on all steps, and its outputs, still unnamed."""
     module = _module(scope, node)
     bidirectional = module.argument("bidirectional", 6)
     if bidirectional is not None and not (isinstance(bidirectional, ast.Constant) and not bidirectional.value):
@@ -144,7 +143,6 @@ def _unread(scope: Scope) -> str:
 
 
 def _last(scope: Scope, path: str) -> ast.expr | None:
-    """The name of a state's last value that no output tells; None where nothing needs it."""
     if root_of(path) not in scope.facts.live_out:
         return None
     return reference(path if path.isidentifier() else scope.draft.taken.fresh(f"{root_of(path)}_last"))

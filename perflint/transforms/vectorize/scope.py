@@ -86,8 +86,6 @@ class Callee:
 
 @dataclass(frozen=True)
 class Line:
-    """The `new` statements that replace an old one."""
-
     statement: ast.stmt
     new: tuple[ast.stmt, ...]
 
@@ -123,11 +121,9 @@ class Scope:
         return self.facts.lift(self, node)
 
     def tensor(self, node: ast.expr, at: ast.AST | None = None) -> Batched | Invariant:
-        """The value of `node`, a known tensor in every step; raises Blocked."""
         return tensor(self.lift(node), at or node)
 
     def read(self, node: ast.expr) -> Value | None:
-        """The value of a variable that the body or the loop's head sets; None for others."""
         path = path_of(node)
         return self.values.get(path, Carried(path) if path in self.assigned else None)
 
@@ -224,7 +220,6 @@ class Scope:
 
 
 def scope_of(program: Program, loop: PlainLoop, lift: Callable[[Scope, ast.expr], Value]) -> Scope:
-    """The scope in which `loop` is vectorized, its head still to be read; raises Blocked."""
     inside = dict.fromkeys(own_nodes(loop)).keys()
     if found := [node for node in own_nodes(loop) if isinstance(node, _CLOSED)]:
         raise Blocked("other code may run in each step", found[0])
@@ -271,7 +266,6 @@ def tensor(value: Value, node: ast.AST) -> Batched | Invariant:
 
 
 def placed(lines: Iterable[Line]) -> list[ast.stmt]:
-    """The new statements, with the comments of those they stand for."""
     found: list[ast.stmt] = []
     for line in lines:
         for position, each in enumerate(line.new):
@@ -300,7 +294,6 @@ def appended(node: ast.stmt) -> tuple[str, ast.expr] | None:
 
 
 def written_paths(loop: PlainLoop) -> Iterator[str]:
-    """The paths to which the loop may give a value, or an item."""
     for node in own_nodes(loop):
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
             if path := path_of(node.value if isinstance(node, ast.Subscript) else node):

@@ -67,7 +67,6 @@ class Batched:
         return replace(self, code=moved(self.code, self.axis, axis), axis=axis, dense=False)
 
     def in_front(self) -> Batched:
-        """The same value, time in front; an axis of size 1 stays."""
         if not self.kept:
             return self.at(0)
         return replace(self, code=moved(self.code, self.axis, 0) if self.axis else self.code).loosened(0)

@@ -103,8 +103,6 @@ def _private(roots: Sequence[str]) -> str:
 
 
 def _renaming(usual: Callable[..., None], roots: tuple[str, ...]) -> Callable[..., None]:
-    """Renames folders below a cover too, which overlays refuse."""
-
     @functools.wraps(usual)
     def renamed(src: Any, dst: Any, **named: Any) -> None:
         try:

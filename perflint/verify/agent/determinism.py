@@ -85,14 +85,12 @@ def seed_numpy(numpy: Any, seed: int, *, other_samples: bool) -> None:
 
 
 def _worker_seed() -> int:
-    """The seed of a loader's worker, as forked workers share their parent's state."""
     data = sys.modules.get("torch.utils.data")
     worker = data.get_worker_info() if data else None
     return worker.seed if worker else 0
 
 
 def shift_seeds(library: str, by: int) -> None:
-    """Add `by` to every seed that the program gives to a library."""
     for place in _SEEDERS[library]:
         path, _, name = place.rpartition(".")
         owner = functools.reduce(getattr, path.split(".")[1:], sys.modules[library])

@@ -137,7 +137,6 @@ class Agent:
         return counted
 
     def _due(self, holds: object, line: int) -> object:
-        """Whether a test holds, or shall be taken to: the second time, and then once in a while."""
         self._tested[line] += 1
         return holds or self._tested[line] % SHORT == _SECOND
 

@@ -153,7 +153,6 @@ class Journal:
             other(library)
 
     def _writing(self, place: int, *given: object, **named: object) -> None:
-        """Keep the file that an argument names, unless the next one says that it is only read."""
         file, mode, *_ = (*given[place:], None, None)
         file = file or next((named[name] for name in _NAMES if name in named), None)
         if isinstance(file, str | os.PathLike) and named.get("mode", mode) != "r":
@@ -197,7 +196,6 @@ class Journal:
 
 
 def journaled(orders: Undoable, run: Path, watched: dict[str, AfterImport]) -> dict[str, AfterImport]:
-    """What is `watched`, with changes noted from now on if orders ask for it."""
     if not orders.journal:
         return watched
     covered = orders.cover if is_covered(orders.place(run)) else ()

@@ -311,8 +311,6 @@ class Reads:
 
 
 class _Pass:
-    """One pass of a loader over its data, with the indices asked for `ahead` of their batches."""
-
     def __init__(self, number: int, data: int, iterator: Any) -> None:
         self.sampler, self.ahead = iterator._sampler_iter, deque[Any]()
         self._number, self._data, self._length = number, data, None

@@ -31,7 +31,7 @@ def prefer_plain_kernels() -> None:
 
 
 class _PlainAttention(TorchFunctionMode):
-    """Computes attention by plain kernels, unless it has dropout: those would draw another mask."""
+    """Unless it has dropout: plain kernels would draw another mask."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

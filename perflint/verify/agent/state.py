@@ -79,7 +79,6 @@ class State:
         return dict(self._named())
 
     def restore(self, tensors: Mapping[str, Any]) -> None:
-        """Overwrite in place what the program doesn't make anew."""
         import torch
 
         with torch.no_grad():
@@ -168,7 +167,6 @@ def _leaves(value: object, path: str, above: tuple[int, ...]) -> Iterator[tuple[
 
 
 def _children(value: object) -> Iterable[tuple[Any, Any]] | None:
-    """The named children of a container; None for a leaf, as a list of numbers is."""
     from torch import Tensor
 
     if isinstance(value, Mapping):

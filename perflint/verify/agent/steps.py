@@ -142,8 +142,6 @@ class Steps:
 
 
 class Gate:
-    """Stops this process at the steps that the verifier names, first at `until`, and reports how it came there."""
-
     def __init__(self, address: str, until: int = 0) -> None:
         self._address = address
         self._verifier: Connection | None = None
