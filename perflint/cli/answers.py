@@ -59,7 +59,6 @@ def asked(session: Session, config: Path | None) -> Question | None:
 
 
 def keep(question: Question, text: str, took: str, code: int, *, is_for_humans: bool) -> None:
-    """Keep the answer, whose last words `took`, if any, say how long it took."""
     if not question.basis.holds(question.look):
         return
     with suppress(OSError):
@@ -73,7 +72,6 @@ def keep(question: Question, text: str, took: str, code: int, *, is_for_humans: 
 
 
 def answer() -> int | None:
-    """Print the kept answer to this command line, if there is one; the exit code."""
     began = time.perf_counter()
     for cache in _caches():
         with suppress(OSError, ValueError, TypeError):

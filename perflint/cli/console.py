@@ -23,7 +23,6 @@ _PATIENCE = 1.0  # seconds before a progress bar is worth the space
 
 
 def wants_color(choice: str, *, err: bool = False) -> bool:
-    """Whether a stream gets color: by `choice`, else by the environment and the terminal."""
     if choice != "auto":
         return choice == "always"
     if os.environ.get("NO_COLOR"):
@@ -82,7 +81,6 @@ def _writing() -> Iterator[None]:
 
 
 def changes(find: Callable[[], Sequence[Path]], every: float = 0.5) -> Iterator[None]:
-    """One for each change of the files that `find` returns, looked for every so many seconds, until an interrupt."""
     return _changes(find, _stamps(find()), every)
 
 

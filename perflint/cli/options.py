@@ -127,6 +127,7 @@ RACE = _all_of(
 
 
 def check_environment(command: str) -> None:
+    """Raises UserError."""
     if sys.platform == "win32":
         raise UserError(f"{command} doesn't run on Windows: run it in WSL")
     missing = [name for name in _NEEDED if find_spec(name) is None]
@@ -167,7 +168,6 @@ def _by_pattern(pairs: object) -> dict[str, list[str]]:
 
 
 def misplaced(program: Sequence[str]) -> str:
-    """A hint for a program that failed with options of this command behind it; else empty."""
     own = {name for each in click.get_current_context().command.params for name in each.opts}
     name, *arguments = program
     given = [each for each in arguments if each.startswith("--") and each.partition("=")[0] in own]

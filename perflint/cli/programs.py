@@ -71,7 +71,6 @@ def run(
 
 
 def _plan(program: Program, typed: Mapping[str, Any], *, keeps: bool) -> Plan:
-    """The plan of a program, kept for further runs with the same words."""
     from perflint.cli.session import configured
     from perflint.project import project_of
     from perflint.project.closure import of_program
@@ -99,6 +98,7 @@ def _plan(program: Program, typed: Mapping[str, Any], *, keeps: bool) -> Plan:
 
 
 def _last_lines(name: str) -> Iterator[str]:
+    """Raises UserError where no run is left."""
     from perflint.project import project_of
     from perflint.shim import running
     from perflint.shim.plan import folder_of

@@ -40,7 +40,6 @@ UNNAMED = Path("<stdin>")
 
 
 def resolve(paths: Sequence[Path], typed: Mapping[str, Any]) -> Resolved:
-    """The settings for `paths`, from the configuration nearest to their common folder."""
     try:
         Path.cwd()
     except FileNotFoundError:
@@ -132,7 +131,6 @@ class Session:
         return in_project(alone, project_around(_folder([self.stdin_name])), self.settings)
 
     def fix_stdin(self, data: bytes) -> tuple[Patch, bytes]:
-        """The patch of standard input that holds `data`, and the fixed file, unchanged or not."""
         from perflint.project.patch import Patch, patch_files  # here: a check does without processes that share work
 
         if reason := self.excluded():
@@ -141,6 +139,7 @@ class Session:
         return patch, patch.data if patch.changed else data
 
     def won(self) -> Won:
+        """Raises UserError where nothing was verified."""
         from perflint.verify.verdicts import Won
 
         file = nearest(self.settings.root.resolve(), VERDICTS)
@@ -149,14 +148,12 @@ class Session:
         return Won.read(file)
 
     def selecting(self, rules: Iterable[str]) -> Session:
-        """The session with more rules, unless it selects its own."""
         if self.settings.select:
             return self
         settings = replace(self.settings, extend_select=(*self.settings.extend_select, *rules))
         return replace(self, settings=settings, rules=RulesByFile(settings))
 
     def less_baseline(self, result: RunResult) -> tuple[RunResult, tuple[str, ...]]:
-        """`result` without the findings accepted by the baseline, and lines about these."""
         path = self.settings.baseline
         if not path:
             return result, ()
@@ -212,7 +209,6 @@ _PLACES = 3  # shown of those that were left for the same reason, unless verbose
 
 
 def fix_report(patches: Sequence[Patch], style: Style, *, applied: bool, errors: Iterable[str] = ()) -> str:
-    """Lines for the terminal; `applied`: the patches were written, but for these `errors`."""
     lines = [*_problems(patches, style), *(f"{style.paint('bold red', 'error')}: {printable(e)}" for e in errors)]
     failed = bool(lines)
     if not style.quiet:
@@ -281,7 +277,6 @@ def _left(patches: Sequence[Patch], style: Style, applied: bool) -> Iterator[str
 
 
 def _reason(found: Sequence[tuple[str, str]], every: bool) -> str:
-    """Why what was `found` was left, in the first one's words if they differ in names, and where."""
     (first, where), *others = found
     if len({_LINE.sub("", reason) for reason, _ in found}) > 1:
         return f"{first} ({where}; alike: {_some([place for _, place in others], every)})"

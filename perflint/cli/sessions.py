@@ -182,7 +182,7 @@ class ProfileSession(_Session):
         return self.root / FOLDER / _PAGE
 
     def report(self, tell: Tell, trace: str) -> Report:
-        """Run the program, and keep its profile and page; raises UserError without a profile."""
+        """Raises UserError where there is no profile."""
         typed = self._typed
         orders = Orders(typed["steps"], typed["warm_up"], 2 * typed["steps"], trace=trace)
         ran, profile = self._run(orders, tell)

@@ -61,6 +61,7 @@ class Unwritable(Exception):
 
 
 def read_bytes(path: Path) -> bytes:
+    """Raises Unreadable."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):

@@ -39,7 +39,6 @@ class Document:
 
     @property
     def problem(self) -> Problem | None:
-        """The notebook's cells that are not valid Python, and left out."""
         return self.notebook.problem if self.notebook else None
 
     def position(self, offset: int) -> Position:
@@ -117,7 +116,7 @@ def read(path: Path) -> Document:
 
 
 def decode(path: str, data: bytes) -> Document:
-    """The document of the bytes `data`, of a kind told by `path`. Raises Unreadable."""
+    """Raises Unreadable."""
     document = _decode_notebook(path, data) if path.lower().endswith(NOTEBOOK) else _decode_python(path, data)
     if len(document.text) > MAX_CHARACTERS:
         raise Unreadable(f"is too large: {len(document.text):,} characters of Python; the limit is {MAX_CHARACTERS:,}")

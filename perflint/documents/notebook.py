@@ -86,7 +86,7 @@ class Notebook:
             yield from (f"cell {cell.index}:{line} `{text}`" for line, text in _left_out(cell.source))
 
     def split(self, text: str) -> dict[int, str]:
-        """Every cell's text by number, from a changed program; raises LostCell."""
+        """Raises LostCell."""
         parts = re.split(rf"^{re.escape(self.marker)}(\d+)\r?\n", text, flags=re.MULTILINE)
         if [int(index) for index in parts[1::2]] != [cell.index for cell in self.cells]:
             raise LostCell("it would reach over the border of a cell")
@@ -98,7 +98,7 @@ class Notebook:
         return {cell.index: _unmask(part, cell) for cell, part in zip(self.cells, texts, strict=True)}
 
     def with_program(self, text: str) -> str:
-        """The notebook's JSON with its cells changed to `text`; raises LostCell."""
+        """Raises LostCell."""
         sources = self.split(text)
         parts: list[str] = []
         position = 0
@@ -110,6 +110,7 @@ class Notebook:
 
 
 def parse(raw: str) -> Notebook:
+    """Raises Unreadable."""
     if not raw.strip():
         return Notebook(raw)
     try:
@@ -250,7 +251,6 @@ def _entries(raw: str, start: int) -> Iterator[tuple[str, Span]]:
 
 
 def with_text(raw: str, span: Span, text: str) -> str:
-    """The JSON string, or list of lines, at `span` changed to `text`, laid out as before."""
     ascii_only = raw.isascii() and _NON_ASCII_ESCAPE.search(raw) is not None
     start, end = span
     if raw[start] == '"':
@@ -337,7 +337,7 @@ def _left_out(source: str) -> Iterator[tuple[int, str]]:
 
 
 def unmask(text: str, source: str) -> str:
-    """`text`, a changed `mask(source)`, with masked text restored; raises LostMask."""
+    """Raises LostMask."""
     masked = mask(source)
     old = [match.span(match.lastindex or 0) for match in _MASK.finditer(masked)]
     new = [match.span(match.lastindex or 0) for match in _MASK.finditer(text)]
@@ -352,7 +352,6 @@ def unmask(text: str, source: str) -> str:
 
 
 def _masked_line(source: str, start: int) -> str:
-    """The mask of the statement's line at `start`; empty for Python."""
     line = _CONTINUED_LINE.match(source, start)
     assert line is not None
     text = line[0]

@@ -195,7 +195,6 @@ def _work(record: Record, host: Host) -> list[_Busy]:
 
 
 def _segments(works: Iterable[_Busy]) -> Iterator[_Busy]:
-    """The work that counts at each moment, where several overlap."""
     pending = deque(sorted(works))
     active: list[tuple[int, int, _Busy]] = []
     now = 0

@@ -51,7 +51,6 @@ class Orders(Undoable):
         return self.warm_up + self.timed + 1 + self.steps
 
     def within(self, unit: str, number: int) -> Orders:
-        """Orders for a program of so many steps in all, LEAST or more."""
         steps = max(1, min(self.steps, (number - OPERATION_STEPS - 1) // 4))
         timed = min(2 * steps, number - 2 - steps)
         warm_up = max(1, min(self.warm_up, number - OPERATION_STEPS - 2 - timed - steps))

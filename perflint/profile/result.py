@@ -129,7 +129,7 @@ def read(file: Path) -> tuple[Profile, ...]:
 
 
 def keep(project: Path, profile: Profile) -> Path:
-    """Keep a profile instead of its program's last; raises OSError."""
+    """Raises OSError."""
     file = stored.made(project) / stored.PROFILES
     others = [each for each in read(file) if each.program != profile.program]
     root = stored.project_of(file)
@@ -156,7 +156,6 @@ def with_known_costs(result: RunResult, root: Path, open_: Mapping[str, bytes] =
 
 
 def with_costs(result: RunResult, profiles: Iterable[Profile], open_: Mapping[str, bytes] = EMPTY) -> RunResult:
-    """`result`, each finding with its cost in the first profile that saw its code as it is."""
     known = list(profiles)
     return replace(result, files=tuple(_costed(file, known, open_.get(file.path)) for file in result.files))
 

@@ -37,7 +37,6 @@ def code_of(problem: Problem) -> str:
 
 
 def entries(result: RunResult) -> Iterator[Diagnostic]:
-    """The findings by path and place, with an error before those of a file that could not be checked."""
     for file in result.files:
         if file.problem:
             start = Position(None, 0, file.problem.line or 1, 1)
@@ -310,7 +309,6 @@ def _issue(diagnostic: Diagnostic, fingerprint: str) -> dict[str, Any]:
 
 
 def junit(result: RunResult, style: Style) -> str:
-    """An XML document in ASCII: a test suite for each file with findings, a failed test case for each of them."""
     from xml.etree.ElementTree import indent, tostring  # here: the other formats do without
 
     failures, errors = len(result.diagnostics), len(result.problems)

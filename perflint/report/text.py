@@ -45,7 +45,6 @@ class Style:
     notes: tuple[str, ...] = ()
 
     def paint(self, look: str, text: str) -> str:
-        """`text` in a look such as "bold red", or as it is where color is off."""
         if not self.color or not text:
             return text
         codes = ";".join(_CODES[word] for word in look.split())
@@ -60,7 +59,6 @@ def printable(text: str) -> str:
 
 
 def outline(text: str) -> str:
-    """What sentences about several places have in common."""
     return _NAMES.sub("", text)
 
 
@@ -90,7 +88,6 @@ def is_fixable(diagnostic: Diagnostic) -> bool:
 
 
 def notes(diagnostic: Diagnostic) -> Iterator[tuple[str, str]]:
-    """Labels and texts: each fix, what blocks one, and what was measured of its cost and gain."""
     for number, fix in enumerate(diagnostic.fixes):
         yield ("or" if number else "fix"), _fix(fix)
     if diagnostic.blocked:
@@ -206,7 +203,6 @@ def statistics(name: str, result: RunResult, style: Style) -> str:
 
 
 def summary(result: RunResult, style: Style) -> str:
-    """What was checked, found and could be fixed; what was skipped if `verbose`; nothing if `quiet`."""
     return "" if style.quiet else "\n".join(_summary(result, style))
 
 
@@ -254,7 +250,6 @@ class Group:
 
 
 def grouped(diagnostics: Iterable[Diagnostic], rules: Iterable[Rule], *, each: bool) -> list[Group]:
-    """What was profiled by cost, then by severity; findings of one rule, kind and obstacle go together."""
     order = {rule.name: (GROUPS.index(rule.group) if rule.group in GROUPS else len(GROUPS)) for rule in rules}
     together: defaultdict[object, list[Diagnostic]] = defaultdict(list)
     for number, one in enumerate(diagnostics):
@@ -335,7 +330,6 @@ def _expanded(code: str) -> str:
 
 
 def crop(text: str, left: int, room: int) -> str:
-    """The cells [left, left + room) of `text`, dots where something is missing."""
     if not left and cells(text) <= room:
         return text
     kept = _without_cells(text, left)

@@ -86,7 +86,6 @@ class LoopReplay(Capture):
         self.grown = False
 
     def start(self, state: Any, check: bool) -> None:
-        """Take in the loop's first state; with `check`, CannotCapture if it has another form."""
         if check and form_of(state) != self._form:
             raise CannotCapture("its state changes shape, layout or values that are not on the device")
         _, leaves = flatten(state)
@@ -259,7 +258,6 @@ class Course:
 def run_eagerly(
     step: Step, until: Until | None, state: Any, first: int, steps: int, course: Course | None = None
 ) -> tuple[Any, list[Any], bool]:
-    """Run from step `first` to `steps` or until the test holds; return state, outputs, and whether it did."""
     outputs = []
     if course:
         course.note(state)

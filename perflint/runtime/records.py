@@ -239,7 +239,6 @@ class Records:
         self._unsettled: set[Hashable] = set()
 
     def scope_of(self, *functions: object) -> Scope:
-        """What is known of these functions' code, shared by local functions of the same code."""
         if self._scope is None:
             self._scope = Scope(*functions)
         return self._scope

@@ -280,7 +280,6 @@ def launch(graph: torch.cuda.CUDAGraph, cores: Sequence[Tensor], inputs: Sequenc
 
 
 def finish(facts: Facts, inputs: Sequence[Tensor], statics: Sequence[Tensor]) -> None:
-    """Write the function's changes to its arguments back; tell autograd of other writes."""
     for number in facts.written_inputs:
         inputs[number].copy_(statics[number])
     for tensor in facts.written_state:

@@ -290,7 +290,6 @@ class Recall:
         self._misses = 0
 
     def find(self, function: object, arguments: Arguments) -> Hashable | None:
-        """The key of a call, if the last ones tell it."""
         self._holds = self._glance is not None and self._glance.holds()
         entry = self._entries.get(_key(function, arguments)) if self._holds else None
         if entry is None:

@@ -114,7 +114,6 @@ class Scope:
                 self._read(start)
 
     def learn(self, objects: Iterable[object]) -> bool:
-        """Take in what walks have met, and these objects' types; whether anything is new."""
         before = (self.names, self.reads_all, len(self.globals), len(self.cells))
         for value in objects:
             self._types.add(type(value))
@@ -217,7 +216,6 @@ def global_names(code: CodeType) -> set[str]:
 
 
 def _computes_names(code: CodeType) -> bool:
-    """Whether it may read attributes that it doesn't name, as `getattr` does but for a constant."""
     if "getattr" in code.co_names:
         instructions = [each for each in dis.get_instructions(code) if each.opname != "PUSH_NULL"]
         for number, each in enumerate(instructions):
@@ -315,7 +313,6 @@ class Reads:
         self._functions.append(reference(function))
 
     def tensor(self, tensor: Tensor) -> None:
-        """A tensor's memory, shape, strides, type, and whether it requires gradients."""
         self._tensors.setdefault(id(tensor), reference(tensor))
 
     def memory(self, tensor: Tensor) -> None:

@@ -272,7 +272,6 @@ class GraphedStep(Graphed[P, R]):
         return result
 
     def _remember(self, scene: Scene, showed: Showed, gradients: list[Gradient | None]) -> str:
-        """Record what was seen; return why nothing more is recorded."""
         patterns = self._known.patterns
         if showed.pattern not in patterns:
             patterns.append(showed.pattern)

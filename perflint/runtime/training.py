@@ -144,7 +144,6 @@ class TrainingReplay(Capture):
         return [tensor.requires_grad for tensor in self._outcome.tensors]
 
     def backward(self, gradients: _Gradients, context: _Turn) -> list[Tensor | None]:
-        """Gradients of the sources, given those of the outputs; None where nothing flows."""
         if context.number != self._turn:
             raise RuntimeError("perflint: this backward pass came after another call of the same captured function")
         casts = _Casts(torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"))

@@ -346,7 +346,6 @@ def _bytes(array: Any) -> Hashable:
 
 
 def _is_fixed(value: object) -> bool:
-    """Whether this is a library's function, however made, or module."""
     if isinstance(value, ModuleType):
         return is_library_module(value)
     return type(value).__module__ in ("torch._ops", "builtins") and callable(value)

@@ -52,7 +52,7 @@ class Workspace:
 
     @classmethod
     def around(cls, folder: Path, overrides: Mapping[str, object]) -> Workspace:
-        """The workspace of `folder`, not read yet; `overrides` are settings by key. Raises UserError."""
+        """Not read yet. Raises UserError."""
         root = project_of(folder)
         resolved = load(folder, overrides={**overrides, "force-exclude": True})
         is_configured = any(each not in (DEFAULT, COMMAND_LINE) for each in resolved.origins.values())
@@ -73,7 +73,6 @@ class Workspace:
         return with_known_costs(known, self.root, {str(path): data}).files[0]
 
     def fixed(self, path: Path, data: bytes) -> bytes:
-        """`data` with all fixes that need no asking; unchanged if there are none, or it can't be read."""
         try:
             document = decode(str(path), data)
         except Unreadable:

@@ -50,7 +50,6 @@ class Checked:
         return shown
 
     def actions(self, document: str, cell: int | None, asked: types.Range) -> Iterator[types.CodeAction]:
-        """The fixes in a range, without edits; the first that needs no asking is preferred."""
         for each in self._within(cell, asked):
             for number, fix in enumerate(each.fixes):
                 yield types.CodeAction(
@@ -75,7 +74,6 @@ class Checked:
         return None
 
     def whole(self, fixed: bytes) -> types.WorkspaceEdit | None:
-        """The change of a file to `fixed`; None if it is the same."""
         unit = self.units[None]
         if fixed == "".join(unit.lines).encode():
             return None

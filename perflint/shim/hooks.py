@@ -71,7 +71,6 @@ class Finder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec that Python would find, its loader replaced where there is something to do."""
         behind = sys.meta_path[sys.meta_path.index(self) + 1 :] if self in sys.meta_path else ()
         specs = (finder.find_spec(fullname, path, target) for finder in behind if hasattr(finder, "find_spec"))
         spec = next((spec for spec in specs if spec is not None), None)
@@ -298,8 +297,6 @@ def tallied(run: Path, kind: str) -> list[Tallied]:
 
 
 def count_graphs(run: Path, module: Any) -> Undo:
-    """Count replays of graphed functions, and remark why others stay eager."""
-
     def tally(records: Any) -> Tally:
         if not hasattr(records, "tally"):
             records.tally = Tally(run, _GRAPH, records._name)

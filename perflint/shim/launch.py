@@ -70,6 +70,7 @@ def _run_inside(path: str, finder: PathEntryFinderProtocol, shim: Shim | None) -
 
 
 def run_module(name: str, arguments: Sequence[str]) -> None:
+    """Raises UserError where there is no such module."""
     import runpy  # here: a script needs none of it
 
     sys.argv[:] = ["-m", *arguments]
@@ -185,7 +186,6 @@ def _note(document: Document) -> str:
 
 
 def _telling_cells(theirs: Callable[..., object], path: str) -> Callable[..., object]:
-    """An excepthook that also says which cells a traceback's lines are in."""
     import traceback
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:

@@ -177,7 +177,6 @@ class Program(NamedTuple):
 
 
 def launched(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The scripts and modules that arguments name, as a launcher's do."""
     pairs = zip(("", *arguments), arguments, strict=False)
     return tuple(word for before, word in pairs if word.endswith(".py") or before == "-m")
 
@@ -250,7 +249,6 @@ class Planned(NamedTuple):
 
 
 def keep(words: Sequence[str], program: Program, planned: Planned) -> None:
-    """Cache which program `words` ask for, and its plan, if the project's cache is in use."""
     place, look = _place(words, program.folder, program.arguments), planned.look.digest
     if planned.plan.store != str(place.parent):
         return
@@ -260,7 +258,6 @@ def keep(words: Sequence[str], program: Program, planned: Planned) -> None:
 
 
 def find(words: Sequence[str]) -> tuple[Program, Plan] | None:
-    """The cached program that `words` ask for, and its plan."""
     for end, word in enumerate(words[:_MOST_WORDS], 1):
         if word.startswith("-"):
             continue
@@ -285,7 +282,6 @@ def below(tree: Tree) -> Iterator[tuple[str, Stamp]]:
 
 
 def _place(words: Sequence[str], folder: Path, arguments: Sequence[str]) -> Path:
-    """Where the answer for `words` is kept: they ask for a program in `folder` and those in its `arguments`."""
     seed = repr((tuple(words), launched(arguments), str(Path.cwd()), sys.path, sys.version, __file__))
     return store_of(project_of(folder)) / f"words-{digest(seed.encode('utf-8', 'surrogatepass'))}"
 

@@ -235,7 +235,6 @@ class Run(NamedTuple):
 
 
 def begin(plan: Plan, *, tells: bool = True) -> Run:
-    """Begin a run: patch imports here and in child processes."""
     plan = plan._replace(start=str(Path.cwd()), tells=tells)
     folder = enter()
     try:

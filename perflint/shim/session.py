@@ -163,7 +163,6 @@ class Loaders:
         self._tuning: Tuning | None = None
 
     def watch(self, module: ModuleType) -> Undo:
-        """See each DataLoader as it is made."""
         from inspect import signature  # here: torch has it, and a process without torch need not
 
         if self._plan.tunes:

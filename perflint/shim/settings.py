@@ -118,8 +118,6 @@ def _fused(torch: Any, tally: Tally) -> Undo:
 
 
 def _exchanging(name: str, value: object) -> Callable[[Any, Tally], Undo]:
-    """Gives DistributedDataParallel an argument that the program leaves out."""
-
     def make(torch: Any, tally: Tally) -> Undo:
         kind = torch.nn.parallel.DistributedDataParallel
         init = kind.__init__

@@ -56,7 +56,6 @@ class Tuning:
         return replace(kind, "__iter__", iterate)
 
     def begin(self, loader: Any, path: str, line: int, given: Mapping[str, Any], decision: Decision) -> bool:
-        """Time the `loader` made at a line of a file, which may have `decision`'s workers; is it the first?"""
         place = (path, line, id(given["dataset"]))
         is_first = place not in self._of_place
         if is_first:

@@ -48,7 +48,7 @@ _WITH = re.compile(r"(cuda|cpu)(:|$)")
 
 
 def accumulation(program: Program, sync: Sync) -> Fix:
-    """The fix of a read whose value is only added up, or collected in a list; raises Blocked."""
+    """Raises Blocked, without a reason for reads of other kinds."""
     read = read_of(program, sync)
     statement = program.statement_of(read.top)
     if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add | ast.Sub):

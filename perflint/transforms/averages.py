@@ -64,7 +64,6 @@ class _Trial:
         self.numbers: list[tuple[float, ast.expr]] = []
 
     def run(self, block: Sequence[ast.stmt]) -> str:
-        """Run the statements; return the name of the tensor that they update."""
         names = {self._update(each) for each in block}
         if len(names) != 1:
             raise _Unlike

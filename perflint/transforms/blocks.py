@@ -147,7 +147,6 @@ class Block:
                 yield from self._kept(list(ast.iter_child_nodes(node)))
 
     def _lost(self, node: cst.CSTNode, kept: set[cst.CSTNode], is_first: bool) -> Iterator[_Comment]:
-        """The comments of `node`, except kept nodes' and, of the first line, those above it."""
         if node in kept:
             return
         above = _above(node) if is_first else ()

@@ -148,7 +148,6 @@ class _Filling(cst.CSTTransformer):
         return node
 
     def _laid_out(self, marked: cst.Call, node: cst.Call) -> cst.Call:
-        """The call, its arguments laid out as in the program if all come from one call there."""
         kept = [self._kept(each.value, _KEPT) for each in marked.args]
         found = [self._coder.trees.parents.get(each) if each is not None else None for each in kept]
         call = self._coder.trees.parents.get(found[0]) if found and found[0] is not None else None
@@ -300,7 +299,6 @@ def comment_line(text: str) -> cst.EmptyLine:
 
 
 def with_blocks(node: Line, blocks: dict[str, Sequence[Line]], unit: str | None) -> Line:
-    """`node`, whose blocks hold `pass`, with these statements in them, indented by `unit`."""
     changes: dict[str, Any] = {}
     for name, lines in blocks.items():
         block = cst.IndentedBlock(body=lines, indent=unit)

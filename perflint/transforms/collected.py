@@ -85,7 +85,6 @@ def _has_several(program: Program, node: ast.expr) -> bool:
 
 
 def flattened(program: Program, node: ast.expr) -> str:
-    """What takes the axes off a stack of tensors of one number each; empty where there are surely none."""
     return "" if has_no_axes(program, node) else ".flatten()"
 
 
@@ -123,7 +122,6 @@ def is_new(program: Program, node: ast.expr) -> bool:
 
 
 def stays(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.AST) -> bool:
-    """Is the memory of `node` new in each iteration of `loop`, and not written to after `statement`?"""
     memory = program.get(Memory)
     is_known = memory.points_to(node).is_known and is_own(program, loop, node)
     return is_known and all(_only_steps(program, each) for each in memory.writes_after(node, statement))

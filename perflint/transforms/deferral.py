@@ -67,7 +67,7 @@ _NUMBERS = frozenset("diouxXeEfFgG")
 
 
 def deferral(program: Program, syncs: Sequence[Sync]) -> Fix:
-    """The fix of reads that are only printed, logged, or shown by a progress bar or summary writer; raises Blocked."""
+    """Raises Blocked, without a reason for reads of other kinds."""
     statements = list(dict.fromkeys(_output(program, sync) for sync in syncs))
     statements += [each for old in statements for each in _others(program, old) if each not in statements]
     name, imported = importing(program, RUNTIME, "later")
@@ -127,7 +127,6 @@ def _check_place(program: Program, statement: ast.stmt) -> None:
 
 
 def _others(program: Program, statement: ast.stmt) -> Iterator[ast.Expr]:
-    """What else the loop writes in every iteration, which has to wait for its turn."""
     loop = program.hot_loop(statement)
     for node in own_nodes(program.function_of(statement) or program.tree):
         if not isinstance(node, ast.Call) or not writes_streams(program, node):

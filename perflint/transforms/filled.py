@@ -68,6 +68,7 @@ def _wraps(program: Program, outer: ast.AST, made: ast.AST) -> bool:
 
 
 def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
+    """Raises Blocked."""
     to_device, number = moved_at_once(program, call), found.number
     if getattr(call.func, "attr", "") in ("new_tensor", "new"):
         raise Blocked("write `new_full`, `new_zeros` or `new_ones`, which fill on the device")

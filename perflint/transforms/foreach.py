@@ -89,7 +89,6 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
 
 
 def _updating_block(loop: ast.For) -> tuple[list[ast.stmt], list[ast.expr]]:
-    """The updating statements, in one block with only guards before, and their conditions; raises Blocked."""
     block, conditions = loop.body, list[ast.expr]()
     while True:
         guards = [each for each in block if _is_guard(each)]

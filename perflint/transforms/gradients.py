@@ -68,7 +68,6 @@ def told_under_no_grad(program: Program, place: ast.stmt) -> tuple[ReplaceStatem
 
 
 def _only_evaluates(program: Program, statement: ast.stmt) -> bool:
-    """Does it only call what is told not to train, and name or print results?"""
     value = statement.value if isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign | ast.Return) else None
     if isinstance(value, ast.Call) and program.call_of(value, "builtins.print"):
         shown = [each for each in value.args if not isinstance(each, ast.Name | ast.Constant)]

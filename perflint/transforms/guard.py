@@ -151,7 +151,6 @@ class _Plan:
 
 
 def _worker_definitions(program: Program) -> list[ast.stmt]:
-    """The definitions that may run in workers: called or indexed objects, functions passed around."""
     handed = {
         node.id
         for node in program.of_type(ast.Name)

@@ -74,7 +74,7 @@ def growth(program: Program, statement: ast.stmt) -> Growth | None:
 
 
 def joined_behind(program: Program, growing: TorchCall) -> Fix:
-    """The fix for `name = torch.cat([name, part])` in a loop in which nothing else reads the name; raises Blocked."""
+    """Raises Blocked."""
     update = _update(program, growing.call)
     scope = program.function_of(update.statement) or program.tree
     inner = next(each for each in program.ancestors(update.statement) if isinstance(each, LOOPS))

@@ -21,7 +21,6 @@ Given = Sequence[tuple[str, cst.BaseExpression]]
 
 
 def with_keywords(trees: Trees, old: cst.Call, call: cst.Call, given: Given) -> cst.Call:
-    """`call`, which was `old`, with these keywords before any `**`, on lines of their own where its arguments are."""
     place = next((at for at, each in enumerate(call.args) if each.star == "**"), len(call.args))
     front, rest = call.args[:place], call.args[place:]
     equal = next((each.equal for each in reversed(call.args) if isinstance(each.equal, cst.AssignEqual)), _EQUAL)

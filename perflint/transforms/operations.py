@@ -106,7 +106,6 @@ def takes_keywords(call: ast.Call) -> bool:
 
 
 def new(node: Node) -> Node:
-    """Mark `node` as new code, even at a place of the program."""
     return _noted(node, is_new=True)
 
 

@@ -60,6 +60,7 @@ Made = TypeVar("Made")
 
 
 def first_of(attempts: Iterable[Callable[[], Made]]) -> Made:
+    """Raises the first Blocked if all are."""
     first: Blocked | None = None
     for attempt in attempts:
         try:
@@ -99,7 +100,6 @@ class Taken:
 
 
 def taken_around(program: Program, node: ast.AST) -> Taken:
-    """All names in the function around `node`, and free names of functions that it calls."""
     around = program.function_of(node) or program.tree
     return Taken({*names_in(around), *(name for each in program.tree.body for name in bound_names(each))})
 
@@ -166,6 +166,7 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 
 
 def importing(program: Program, module: str, name: str) -> tuple[str, tuple[Operation, ...]]:
+    """Raises Blocked."""
     imports = [each for each in program.tree.body if isinstance(each, ast.ImportFrom)]
     found = [each for each in imports if each.module == module and not each.level]
     for alias in (alias for node in found for alias in node.names):

@@ -93,7 +93,6 @@ def trials(allowed: Collection[Safety], profile: Profile | None = None) -> Trial
 
 
 def fresh(root: Path, program: str) -> Profile | None:
-    """The latest profile of a program, if its files, torch and the device are still the same."""
     file = stored.nearest(root.resolve(), stored.PROFILES)
     known = next((each for each in (result.read(file) if file else ()) if each.program == program), None)
     with suppress(OSError, SyntaxError, PackageNotFoundError):
@@ -114,6 +113,7 @@ def keep(root: Path, program: str, fixes: Iterable[FixVerdict]) -> Path:
 
 
 def plan_of(project: Project, program: str) -> Plan:
+    """Raises UserError where the program has changed since it was tuned."""
     known = _known(project.root / stored.FOLDER / TUNED)
     if program not in known:
         raise UserError(f"{program} was not tuned: perflint tune {program}")
@@ -156,7 +156,6 @@ def _known(file: Path) -> dict[str, tuple[_Told, ...]]:
 
 
 def ladder(verdict: Verdict, allowed: Collection[Safety]) -> Iterator[str]:
-    """A line for each class: its best program, with gain, memory and parts."""
     kept = [fix for fix in verdict.fixes if fix.kept]
     top = weakest(kept)
     for safety in Safety:

@@ -145,7 +145,6 @@ class Contest:
         return self._confirmed(self._compiled(chosen, slow) if slow else chosen)
 
     def further(self, settled: Settled) -> Settled:
-        """Race on a patch whose gain can't be told yet; rounds that chose it don't count."""
         raced = names_of(settled.patch)
         self._fixes = {fix.name: replace(fix, reason="") if fix.name in raced else fix for fix in settled.fixes}
         before = settled.race if settled.is_confirmed else Race()
@@ -382,7 +381,6 @@ def _without(chosen: Fixes, fixes: Fixes) -> list[FixVerdict]:
 
 
 def _open(race: Race, patches: Mapping[str, Fixes]) -> Iterator[tuple[float, Fixes]]:
-    """Ratios of patches of which it can't be told yet whether they gain more than what they add to."""
     rival = next((each for each in (KEPT, PATCHED) if each in patches), None)
     least = {*names_of(patches[rival])} if rival else set()
     for name, fixes in patches.items():

@@ -176,7 +176,6 @@ class Examination(Planned):
         whole: Recorded,
         raced: Settled | None = None,
     ) -> Verdict:
-        """The verdict on recorded fixes; the right ones are raced, unless all were `raced` before."""
         own = self._records.own
         fixes = [replace(fix, reason=wrong(fix, own.grade)) for fix in fixes]
         right = [fix for fix in fixes if not fix.reason]
@@ -327,7 +326,6 @@ def left_out(race: Race, gpus: Sequence[str], sides: Iterable[Side]) -> Iterator
 
 
 def verified(examination: Examination) -> Verdict:
-    """The verdict on all fixes, on late ones from a shortened copy, where that is possible."""
     try:
         late, shortcut = examination.late()
     except (Fault, TimeUp) as failure:

@@ -192,7 +192,6 @@ class Standard:
         return bool(self.own) and all(comparison.is_bitwise for comparison in self.own)
 
     def common(self, other: Recorded) -> int | None:
-        """The last step that both originals and another run have in common, None where none is cut."""
         runs = [run for run in (self.run, self.again, other) if run]
         return min(run.last for run in runs) if any(run.is_cut for run in runs) else None
 
@@ -244,7 +243,6 @@ def drift(standard: Standard, compared: Comparison) -> int:
 
 
 def _graded(standard: Standard, compared: Comparison) -> tuple[Mapping[str, float] | None, Mapping[Difference, Grade]]:
-    """The original's own rounding errors, and the grade of each difference."""
     spread, own = _spread(standard.own), _own_errors(compared, is_repeatable=standard.is_repeatable)
     drifts = {each: _drift(each, own, compared.restarted) for each in compared.differences}
     # With several optimizers, gradients are computed from what others have stepped just before.
@@ -379,7 +377,6 @@ def _written_otherwise(before: _Files, again: _Files, after: _Files, *, exact: b
 
 
 def said_otherwise(printed: Iterable[Mapping[str, str]]) -> Iterator[Likeness]:
-    """What the patch printed in each round of a race, and the original did not."""
     rounds = [each for each in printed if PATCHED in each]
     if len(rounds) < LEAST_ROUNDS:
         return

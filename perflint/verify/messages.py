@@ -46,7 +46,7 @@ class Program:
 
     @classmethod
     def named(cls, name: str, arguments: tuple[str, ...], kind: Kind) -> Program:
-        """The program of that name, started in the working directory; raises UserError unless Python can run it."""
+        """Raises UserError for what Python can't run."""
         if (kind, name) == (Kind.SCRIPT, _LAUNCHER[0]):
             kind, name = Kind.MODULE, _LAUNCHER[1]
         module = name.partition(":")[0]
@@ -62,7 +62,6 @@ class Program:
 
     @property
     def start(self) -> Path:
-        """The folder whose project it belongs to."""
         return Path(os.path.realpath(self.name)).parent if self.kind is Kind.SCRIPT else self.folder
 
     def __str__(self) -> str:

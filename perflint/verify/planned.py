@@ -62,7 +62,7 @@ class Planned:
         return self._variants.fixes
 
     def late(self) -> tuple[tuple[FixKey, ...], Shortcut]:
-        """The fixes beyond the horizon, and what to shorten to reach them; raises Fault and TimeUp."""
+        """Raises Fault and TimeUp."""
         if not self._variants.fixes or "horizon" in self._asked:
             return (), Shortcut()
         look = self._look

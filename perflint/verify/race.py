@@ -106,6 +106,7 @@ class Race:
         return replace(both, samples=known, room=self.room, protocol=self.protocol, faults=faults)
 
     def without(self, fault: Fault) -> Race:
+        """Raises the fault of an original."""
         if fault.variant in ORIGINALS:
             raise fault
         return replace(self.less([fault.variant]), faults={**self.faults, fault.variant: fault})
@@ -350,7 +351,6 @@ def _in_turn(lanes: Sequence[_Lane], pairs: int, rng: random.Random) -> Iterator
 
 
 def _check_lengths(passed: Mapping[str, int]) -> None:
-    """Raise Parted unless all `passed` as many windows as both originals, warm-up counted."""
     usual = {passed[name] for name in ORIGINALS if name in passed}
     others = [name for name in passed if passed[name] not in usual]
     if len(usual) == 1 and others:

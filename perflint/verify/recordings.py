@@ -137,7 +137,6 @@ class Records:
 
     @cached_property
     def _of_each_step(self) -> Standard:
-        """The original, from whose state others can go on after each step."""
         self._tell("recording each step from the state of the original, for results drift apart")
         variant, recording = self._job(self._original)
         (run,) = self._record([(variant, replace(recording, full=self._steps))])

@@ -220,7 +220,6 @@ class Running:
         return arrivals if len(arrivals) >= expected else None
 
     def _listen(self) -> bool:
-        """Hear the ranks; whether any said anything. Raises ProgramEnded."""
         self.output.trim()
         self.errors.trim()
         heard = wait([self._server, *self._ranks], _GLANCE)

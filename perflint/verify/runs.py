@@ -187,7 +187,6 @@ class Course:
             )
 
     def _goes_on(self, elapsed: float, passages: Sequence[Passage], seconds: float, slow: float, period: int) -> bool:
-        """Whether a first look has not seen enough; of `slow` steps it sees a few more."""
         kinds = {each.kind for each in passages[-_EVENTS:]}
         if period > 1 and [each.kind for each in passages].count(OPTIMIZER) < _PERIODS * period:
             return elapsed < slow

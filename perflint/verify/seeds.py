@@ -108,7 +108,6 @@ def repeated(reads: Reads) -> float | None:
 
 
 def misread(before: Sequence[Reads], after: Sequence[Reads], other_samples: Reads) -> Iterator[str]:
-    """How two programs with the same seeds read other data."""
     for what, trait in _DATA_TRAITS.items():
         yield from unsteady(what, [trait(run) for run in before], [trait(run) for run in after])
     fixed = _fixed(before[0], other_samples)

@@ -69,7 +69,7 @@ class Samples:
 
     @cached_property
     def logs(self) -> Mapping[tuple[str, int, int], float]:
-        """Of the seconds of a step, by variant, round and number."""
+        """Logarithms of the seconds of a step, by variant, round and number."""
         return {(each.variant, each.round, each.number): log(each.seconds / each.steps) for each in self.windows}
 
     def then(self, later: Samples) -> Samples:
@@ -224,7 +224,6 @@ def _within(value: float, freedom: int) -> float:
 
 
 def are_decided(samples: Samples, variants: Sequence[str]) -> bool:
-    """Whether more rounds would tell nothing new, against the original and, if the first is a patch, against that."""
     pairs: list[tuple[Sequence[str], str]] = [(ORIGINALS, name) for name in variants]
     if variants[0] in (KEPT, PATCHED):
         pairs += [([variants[0]], name) for name in variants[1:]]

@@ -113,23 +113,19 @@ def ratio_with_interval(estimate: Estimate) -> str:
 
 
 def duration(value: float) -> str:
-    """A budget as it is typed, such as `90s` or `5m`."""
     return f"{value / 60:.0f}m" if value % 60 == 0 else f"{value:.0f}s"
 
 
 def ratio(value: float) -> str:
-    """Such as `1.52x` or `12.3x`."""
     return f"{_number(value)}x"
 
 
 def seconds(value: float) -> str:
-    """Such as `9.31 ms`."""
     scale, unit = next((each for each in _UNITS if value >= each[0]), _UNITS[-1])
     return f"{_digits(value / scale)} {unit}"
 
 
 def size(number: int) -> str:
-    """Bytes, such as `2.03 GB`."""
     power = min(max(len(str(number)) - 1, 0) // 3, len(_SIZES) - 1)
     return f"{_digits(number / 1000**power)} {_SIZES[power]}"
 
@@ -143,7 +139,6 @@ def _noise(verdict: Verdict) -> str:
 
 
 def _number(value: float) -> str:
-    """A ratio to the hundredth, or to three digits where it is large."""
     return f"{value:.2f}" if value < 10 else _digits(value)
 
 

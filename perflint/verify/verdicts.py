@@ -26,7 +26,7 @@ VERSION, _NAME = 1, "verdicts"
 
 
 def with_gains(result: RunResult, root: Path) -> RunResult:
-    """`result` with what the project's verifications measured of its findings' fixes; raises UserError."""
+    """Raises UserError."""
     known = stored.nearest(root.resolve(), stored.VERDICTS)
     return Won.read(known).with_gains(result) if known else result
 
@@ -115,7 +115,6 @@ class Won:
         return tuple(dict.fromkeys(fix.rule for fix, _ in self.fixes if fix.rule not in known))
 
     def places(self, result: RunResult) -> Mapping[str, frozenset[Place]]:
-        """By file, the findings whose fixes won and whose code has not changed since."""
         return {
             file.path: frozenset(
                 (each.rule, each.start.program_line, ANY if fix.at_run_time else fix.title)

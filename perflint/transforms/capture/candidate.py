@@ -197,7 +197,6 @@ _EXACT = frozenset({"torch.optim.SGD", "torch.optim.sgd.SGD"})
 
 
 def training_steps(program: Program) -> list[TrainingStep]:
-    """The hot training steps of a program that may use a device, each with its fix or what stands in the way."""
     found = []
     for block, backward in _training_blocks(program):
         if is_captured(program, backward):
@@ -309,7 +308,6 @@ def _block_of(program: Program, call: ast.Call) -> list[ast.stmt]:
 
 
 def decisions(program: Program, step: ast.Call) -> Iterator[ast.Call]:
-    """The calls that run models, record nothing, and compute what `step` gives an environment in the same loop."""
     graph = program.get(Flow).graph(step)
     loop = next((each for each in program.ancestors(step) if isinstance(each, LOOPS)), None)
 

@@ -130,7 +130,6 @@ def _changed(node: ast.AST, parts: Mapping[ast.AST, ast.AST | None]) -> Any:
 
 
 def _counter(program: Program, loop: PlainLoop) -> tuple[str, ast.expr, int]:
-    """The variable that counts all steps one by one, what it walks, and its first number."""
     call = program.call_of(loop.iter, "builtins.range") if isinstance(loop, ast.For) and not loop.orelse else None
     target = loop.target if isinstance(loop, ast.For) else None
     first = integer(call.args[0]) if call is not None and len(call.args) == 2 else 0
@@ -230,7 +229,6 @@ def _given(program: Program, loop: PlainLoop, choice: _Choice) -> str:
 
 
 def _check_tensors(program: Program, made: Program, loop: PlainLoop, choice: _Choice) -> None:
-    """Raise Blocked unless the choice is of computed tensors that no step writes to."""
     points = program.get(Memory).points_to(loop)
     for value in (value for each in choice.asked for value in (each.forced, each.own)):
         is_written = any(write.reaches(points.of(value)) and is_of_step(program, write) for write in [*points.writes])

@@ -51,7 +51,6 @@ def end_of(program: Program, loop: PlainLoop) -> ast.If | None:
 
 
 def stepped(program: Program, loop: PlainLoop, end: ast.If, name: str) -> tuple[Operation, ...]:
-    """What makes the loop a call of the function `name`, graphed_loop; raises Blocked."""
     if loop.orelse:
         raise Blocked("the loop's `else` runs only if no `break` does: test after the loop instead", loop.orelse[0])
     if program.grad_mode(loop) is not GradMode.OFF:
@@ -205,7 +204,6 @@ class _Rewriting:
         self._check_aliases()
 
     def _carried(self) -> list[str]:
-        """The loop-carried names; raises Blocked if graphs can't pass them on."""
         graph, loop, region = self._graph, self._loop, self._graph.regions[self._loop]
         for name in sorted(self._stored.keys() & (graph.shared | graph.captured.keys())):
             reason = "which a step sets, is seen by other code at any time: give it that as an argument"
@@ -299,7 +297,6 @@ class _Rewriting:
         return self._taken.fresh(f"new_{each.name}")
 
     def _call(self, name: str, step: str) -> ast.stmt:
-        """The call, below a test of whether there is a step, unless something else asks."""
         state, steps = tuple_of(self._state), self._steps
         dim = next((each.dim for each in self._found), "0")
         words = {"until": expression("lambda outputs: outputs[-1]" if self._found else "lambda ended: ended")}

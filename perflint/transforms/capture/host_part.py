@@ -318,7 +318,6 @@ class Kept:
 
 
 def kept(program: Program, block: Iterable[ast.stmt], around: Around) -> list[Kept]:
-    """The numbers that steps in `block` set or compute with, which the host needs only to show them."""
     if ".item()" not in program.text or any(each in program.text for each in HALF):
         return []
     names = {node.id: node for each in block for node in own_nodes(each) if isinstance(node, ast.Name)}

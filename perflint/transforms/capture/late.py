@@ -91,7 +91,6 @@ def _shows_weights(program: Program, node: ast.AST) -> bool:
 
 
 def is_of_weights(program: Program, node: ast.expr) -> bool:
-    """May it be weights or gradients, or a list of them?"""
     return any(_is_of_weights(program, each) for each in program.get(Origins).of(node))
 
 

@@ -81,7 +81,6 @@ class Outline:
 
     @cached_property
     def parameters(self) -> list[str]:
-        """The variables set before the region, in this iteration or the last: tensors first."""
         found: dict[str, ast.Name] = {}
         for name, values in self._reads():
             outer = [each for each in values if not self._is_inside(each)]

@@ -108,7 +108,6 @@ def _works(part: Part) -> bool:
 
 
 def _conflict(program: Program, around: Around, run: Sequence[Part], part: Part) -> Blocked | None:
-    """Why a part can't move before those in front of it, or they after it."""
     before = [each for each in run if not each.is_early]
     if part.is_early and not all(_may_precede(program, around, part.statement, each) for each in before):
         return part.reason
@@ -219,7 +218,6 @@ def _host_names(late: Late) -> set[str]:
 
 
 def sunk(program: Program, run: Sequence[Part], block: Sequence[ast.stmt]) -> Iterator[ast.Assign]:
-    """The statements that make what the run writes to or fills, and may as well stand right before it."""
     graph, first = program.get(Flow).graph(block[0]), block.index(run[0].statement)
     made = {
         each.node

@@ -133,7 +133,7 @@ _MOST = 6  # statements in front that a region is tried without
 
 
 def regions_with(program: Program, inner: ast.stmt, around: Around, *, acts: bool = False) -> Iterator[Region]:
-    """The regions that hold a statement and train nothing, largest first, then those that end at it. Raises Blocked."""
+    """Largest first, then those that end at `inner`. Raises Blocked."""
     recorded = program.grad_mode(inner) is not GradMode.OFF
     obstacles = StepObstacles(program, quiet=not recorded, trains=not recorded)
     parts = _parts(program, program.block_of(inner), around, [], obstacles)

@@ -59,7 +59,6 @@ class ResultMemory:
                 raise Blocked(f"`{name.id}` may be written to behind the step: write to a copy there", write.node)
 
     def _steps_own(self, call: ast.AST) -> bool:
-        """Is it the step of an optimizer made by the iteration, which may step what that made?"""
         optimizer = call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
         places = self._points.of(optimizer) if optimizer is not None else ()
         return any(is_made_in(self._graph, self.region.around, each) for each in places)
@@ -69,7 +68,6 @@ class ResultMemory:
         return not is_made and place.origin is not Origin.ANYWHERE
 
     def _may_share(self, name: ast.Name, beside: ast.Name) -> bool:
-        """May both variables share memory? Parts of one call's result are told apart."""
         one, other = self._graph.values[name], self._graph.values[beside]
         if not self._points.is_known:
             start: list[ast.expr] = [name]

@@ -110,7 +110,6 @@ def check_tape(
 
 
 def check_leaf(program: Program, name: ast.Name, values: Iterable[Value]) -> None:
-    """Raise Blocked where an argument of the step, one of `values`, is to get gradients itself."""
     sources = (each.source for each in values if isinstance(each, Definition) and each.source is not None)
     asked = [each for source in sources for each in own_nodes(source)]
     for node in own_nodes(program.scope_of(name)):

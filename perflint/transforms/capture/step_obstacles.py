@@ -222,7 +222,6 @@ class StepObstacles(Obstacles):
 
 
 def _filled(program: Program) -> frozenset[str]:
-    """The last names of containers and arrays whose items the program sets, fills or shuffles again."""
     stored = (each for each in program.of_type(ast.Subscript) if not isinstance(each.ctx, ast.Load))
     found = [each.value for each in stored if not _is_set_up(program, each)]
     for call in program.of_type(ast.Call):

@@ -46,7 +46,6 @@ def with_axis(operation: TorchCall, value: Batched) -> Batched:
 
 
 def along(scope: Scope, operation: TorchCall, value: Batched) -> Batched:
-    """What works along one axis of each step, such as a softmax or a sum."""
     if not operation.arguments and not operation.call.keywords:
         return _total(operation, value)
     axis, keepdim = integer(operation.dim), operation.keepdim
@@ -77,7 +76,6 @@ def axis_among(value: Batched, axis: int) -> tuple[Batched, int]:
 
 
 def joined(scope: Scope, operation: TorchCall) -> Batched:
-    """`torch.cat` of steps, and of invariants."""
     axis, parts = integer(operation.dim), operation.tensor
     if operation.dim is None or axis is None or not isinstance(parts, ast.Tuple | ast.List):
         raise no_rule(operation)
@@ -263,7 +261,6 @@ def _read_there(scope: Scope, node: ast.expr) -> Iterator[tuple[ast.expr, ast.ex
 
 
 def _copied(scope: Scope, node: ast.expr) -> ast.expr | None:
-    """The step whose one number is copied into a new host tensor: `torch.tensor([step])`."""
     call = scope.program.call_of(node, "torch.tensor")
     parts = call.args[0] if call is not None and len(call.args) == 1 and not call.keywords else None
     if not isinstance(parts, ast.List) or len(parts.elts) != 1 or not scope.varies(parts):
@@ -274,7 +271,6 @@ def _copied(scope: Scope, node: ast.expr) -> ast.expr | None:
 
 
 def _computes(scope: Scope, node: ast.expr, *, is_part: bool = False) -> bool:
-    """Does it compute a new tensor of steps; or is it one, or invariant, where it `is_part`?"""
     if not scope.varies(node):
         check_invariant(scope, node)
         return is_part

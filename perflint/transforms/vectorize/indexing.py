@@ -160,7 +160,6 @@ def _is_length(scope: Scope, base: ast.expr, axis: int, steps: Range) -> bool:
 
 
 def part_of_step(scope: Scope, node: ast.Subscript, base: Batched) -> Batched:
-    """An index into one step: axes from time on move one back among all steps."""
     items = elements_of(node.slice)
     if scope.varies(*items):
         raise Blocked(f"{shown(scope.program, node)} picks something else in each step", node)
@@ -278,7 +277,6 @@ def _stacked(scope: Scope, target: ast.expr, tensors: ast.expr) -> Batched:
 
 
 def _apart(scope: Scope, parts: list[ast.expr], walked: ast.expr, other: ast.expr | None) -> list[ast.expr]:
-    """The tensors of a list, or columns of a list of tuples of them, up to the end of the `other` sequence."""
     _check_bound(scope, walked)
     if not scope.facts.torch or not path_of(walked):
         raise Blocked(f"{shown(scope.program, walked)} is not known to be a list", walked)

@@ -69,7 +69,6 @@ class Module:
 
 
 def module_of(program: Program, function: ast.expr) -> Module | None:
-    """The torch module that `function` surely is, if it is known how it was built."""
     value = program.value(function)
     if value.kind is not Kind.MODULE or not value.name.startswith("torch.nn.") or may_be_hooked(program):
         return None
@@ -112,7 +111,6 @@ def _is_changed(program: Program, attribute: str) -> bool:
 
 
 def class_of_test(program: Program, test: ast.expr) -> tuple[str, str]:
-    """The path and class of `type(path) is class`; both empty for other tests."""
     if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Is):
         return "", ""
     asked = test.left
@@ -138,7 +136,6 @@ def invariant(scope: Scope, node: ast.expr) -> Invariant:
 
 
 def check_invariant(scope: Scope, *nodes: ast.expr) -> None:
-    """Raise Blocked unless `nodes`, which the loop leaves as they are, are pure."""
     for part in (part for node in nodes for part in ast.walk(node)):
         if isinstance(part, ast.Call) and not _is_pure(scope, part):
             raise Blocked(f"{shown(scope.program, part)} may give another result each time", part)

@@ -37,7 +37,6 @@ class Peeled:
 
 
 def peeled(program: Program, loop: PlainLoop) -> Peeled | None:
-    """The parts of a loop; None where its body is no such test."""
     branch = loop.body[0]
     if not isinstance(loop, ast.For) or not isinstance(branch, ast.If) or not branch.orelse or loop.body[1:]:
         return None
@@ -68,7 +67,6 @@ def _is_past(stop: ast.expr, value: int) -> ast.expr:
 
 
 def _answer(test: ast.expr, name: str, value: int) -> bool | None:
-    """A comparison of the induction variable with a constant, for one value; None for other tests."""
     if not isinstance(test, ast.Compare) or len(test.ops) > 1 or path_of(test.left) != name:
         return None
     compare, other = _COMPARED.get(type(test.ops[0])), integer(test.comparators[0])

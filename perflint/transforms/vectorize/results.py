@@ -201,7 +201,6 @@ def _is_aliased(scope: Scope, path: str) -> bool:
 
 
 def _is_only_joined(scope: Scope, path: str) -> bool:
-    """Is it a new list, whose tensors are only joined?"""
     starts = scope.starts(path)
     uses = {use for start in starts for use in scope.flow.graph(start.node).uses.get(start.node, ())}
     is_new = all(isinstance(value, ast.List | ast.ListComp) for value in scope.entering(path))
@@ -251,7 +250,6 @@ def _makes_narrow(program: Program, node: ast.AST) -> bool:
 
 
 def stacked(scope: Scope, lines: list[Line]) -> tuple[list[Line], list[Operation]]:
-    """`lines` without lists that are only stacked, and what takes the stacking away."""
     operations: list[Operation] = []
     for each in scope.draft.lists:
         start, found = _only_stacked(scope, each)
@@ -275,7 +273,6 @@ def _unjoined(scope: Scope, call: ast.Call, path: str) -> Operation:
 
 
 def _only_stacked(scope: Scope, appended: Appended) -> tuple[ast.stmt | None, TorchCall | None]:
-    """Where the list starts empty, and the one call that reads it."""
     program, loop, path = scope.program, scope.facts.loop, appended.path
     starts = scope.starts(path)
     if len(starts) != 1 or scope.graph.is_shared(path):
@@ -315,7 +312,6 @@ def _is_total(call: TorchCall) -> bool:
 
 
 def _joined(scope: Scope, value: Batched, axis: int | None, *, is_cat: bool) -> ast.expr | None:
-    """What stacking, or joining, the steps along `axis` gives; None where no rule does."""
     if axis is None or axis < 0:
         return None
     if value.kept:

@@ -67,7 +67,7 @@ class Vectorized:
 
 
 def vectorize(program: Program, loop: PlainLoop) -> Vectorized:
-    """What computes all steps of `loop` at once; raises Blocked."""
+    """Raises Blocked."""
     _check_around(program, loop)
     scope = with_targets(scope_of(program, loop, lift), loop)
     lines = [*lift_body(scope, loop.body)]
@@ -81,7 +81,6 @@ def vectorize(program: Program, loop: PlainLoop) -> Vectorized:
 
 
 def vectorize_where(program: Program, loop: PlainLoop, test: ast.expr, own: PlainLoop) -> Vectorized:
-    """Unswitch by `test`: `own`, a copy of the loop, counts on it; else the loop stays."""
     both = ast.copy_location(ast.If(located(test, loop), [own], [copy.deepcopy(loop)]), loop)
     made = vectorize(program.with_statements(loop, [both]), own)
     return replace(made, statements=(new(ast.If(test, list(made.statements), [copy.deepcopy(loop)])),))
@@ -138,7 +137,7 @@ def _last_values(scope: Scope) -> Iterator[ast.stmt]:
 
 
 def vectorized_or_unswitched(program: Program, loop: PlainLoop) -> Fix:
-    """The fix that computes all steps at once, or does for one answer to a test; raises Blocked."""
+    """Raises Blocked."""
     try:
         return vectorize(program, loop).fix(program, loop)
     except Blocked:
@@ -290,7 +289,6 @@ def _all(assumed: Sequence[Assumption]) -> ast.expr:
 
 
 def _assumptions(program: Program, loop: PlainLoop, seen: dict[str, Seen]) -> Iterator[Assumption]:
-    """What may be assumed of variables that the loop only reads, where the program doesn't tell."""
     asked = [*_asked_before(program, loop)]
     stored = {path_of(node) for node in own_nodes(loop) if _is_stored(node)}
     found: dict[str, ast.expr] = {}

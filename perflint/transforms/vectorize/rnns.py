@@ -43,7 +43,6 @@ def _module(scope: Scope, node: ast.Call) -> Module:
 
 
 def _carried_paths(scope: Scope, node: ast.Call) -> tuple[str, ...]:
-    """The paths of the loop-carried state that goes into `node`; raises Blocked."""
     state = state_argument(node)
     if state is None:
         raise Blocked("the RNN starts anew in each step", node)
@@ -215,7 +214,6 @@ def _check_first_states(scope: Scope, paths: tuple[str, ...], node: ast.AST, *, 
 
 
 def _ranks(scope: Scope, target: ast.AST, value: ast.expr | None) -> Iterator[int | None]:
-    """The ranks of the tensors, of a pair too, in what `target` is given, or `value`."""
     known = scope.program.value(target if value is None else value)
     if value is not None and known.kind is Kind.SEQUENCE:
         elements = scope.program.get(Shapes).elements(target) if isinstance(target, ast.expr) else []
@@ -232,7 +230,6 @@ def is_left(values: Mapping[str, Value], path: str) -> bool:
 
 
 def is_of(value: Value, path: str) -> bool:
-    """Is it the state that the next step expects under `path`?"""
     if isinstance(value, Parts):
         return bool(value.items) and all(is_of(each, f"{path}[{k}]") for k, each in enumerate(value.items))
     return isinstance(value, State) and value.path == path

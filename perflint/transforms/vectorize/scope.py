@@ -135,7 +135,6 @@ class Scope:
         )
 
     def code(self, node: ast.expr, parts: Mapping[ast.expr, ast.expr] | None = None) -> ast.expr:
-        """`node` as the loop's function writes it, with other code for some `parts`."""
         return derived(node, {**self._renamed(node, parts or {}), **(parts or {})})
 
     def _renamed(self, node: ast.expr, parts: Mapping[ast.expr, ast.expr]) -> dict[ast.expr, ast.expr]:
@@ -176,7 +175,6 @@ class Scope:
         return [each.given for each in self.starts(name)] or [None]
 
     def start(self, name: ast.Name) -> ast.expr | None:
-        """What the only assignment before the loop gives `name`."""
         starts = self._in_front(name)
         return starts.pop().given if len(starts) == 1 else None
 
@@ -241,7 +239,6 @@ def scope_of(program: Program, loop: PlainLoop, lift: Callable[[Scope, ast.expr]
 
 
 def counter(scope: Scope, node: ast.expr) -> Induction | None:
-    """`node` as the induction variable plus or minus a constant."""
     if isinstance(node, ast.Name):
         value = scope.read(node)
         return value if isinstance(value, Induction) else None
@@ -303,7 +300,6 @@ def written_paths(loop: PlainLoop) -> Iterator[str]:
 
 
 def shifted_inputs(loop: PlainLoop) -> dict[str, ast.expr]:
-    """The names that the body sets once, out of given sequences alone, with those values."""
     stored = [node.id for each in loop.body for node in own_nodes(each) if _is_store(node)]
     found = (node for node in loop.body if isinstance(node, ast.Assign) and len(node.targets) == 1)
     return {

@@ -40,7 +40,6 @@ class Batched:
 
     @property
     def axes_after(self) -> int:
-        """The least number of axes after the time axis."""
         return self.least - self.axis - (1 if self.kept else 0)
 
     @property
@@ -154,7 +153,6 @@ def picked(code: ast.expr, axis: int, item: ast.expr) -> ast.expr:
 
 
 def indexed(code: ast.expr, items: list[ast.expr], *, whole: bool = False) -> ast.expr:
-    """`code` indexed by `items`, without whole axes at the end unless wanted."""
     while items and not whole and is_full(items[-1]):
         items = items[:-1]
     if not items:

@@ -59,7 +59,6 @@ class Replayed(NamedTuple):
 
 
 def recorded(folder: Path) -> int:
-    """The last step that all ranks have recorded."""
     steps = {path: [int(each.stem) for each in path.glob("*.pt")] for path in (folder, *folder.glob("rank *"))}
     return min(max(each, default=0) for each in steps.values())
 
@@ -171,7 +170,6 @@ class Recorder:
             self._step, self._last, self._calls = kept
 
     def held(self, result: object) -> Tensors:
-        """Samples of the program's state and of a step's result."""
         named = {**self._holders.state().tensors(), **{f"{OUTPUT}{path}": each for path, each in values_in(result)}}
         with self._unseen():
             return self._samples(named.items())

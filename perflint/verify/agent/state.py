@@ -201,7 +201,6 @@ def _array(value: object) -> Any:
 
 
 def digest(value: object) -> str:
-    """A digest of tensors' values, types and shapes, and of the repr of other values."""
     from torch import Tensor
 
     mark = blake2b(digest_size=16)

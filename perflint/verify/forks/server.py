@@ -144,7 +144,6 @@ class Loaded:
 
 
 def _imported(library: str) -> dict[str, dict[str, None]]:
-    """Import a library; the modules that each importer asked for meanwhile, "" for those outside an import."""
     asked, usual = defaultdict[str, dict[str, None]](dict), builtins.__import__
 
     def note(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> ModuleType:
@@ -281,7 +280,6 @@ def _place_of_environment() -> tuple[int, int]:
 
 
 def start(arguments: Sequence[str]) -> int:
-    """Run what Python runs for these arguments; return its exit code. Python itself prints errors."""
     first, python = arguments[0], ctypes.pythonapi
     main = sys.modules["__main__"] = ModuleType("__main__")
     vars(main).update(__builtins__=sys.modules["builtins"], __loader__=BuiltinImporter)
