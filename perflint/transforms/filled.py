@@ -32,6 +32,7 @@ _WHOLE = re.compile(r"torch\.(u?int\d+|long|int|short|bool)")  # of which too la
 
 
 def moved_at_once(program: Program, call: ast.Call) -> Move | None:
+    """What moves the tensor, or a view or cast of it, to the device at once."""
     made: ast.AST = call
     for outer in program.ancestors(call):
         if isinstance(outer, ast.Call) and outer.func is made:
@@ -52,6 +53,7 @@ def _keeps_numbers(method: ast.AST) -> bool:
 
 
 def moved_later(program: Program, call: ast.Call) -> Move | None:
+    """What moves it to the device later in the function, by its name."""
     parent, scope = program.parent(call), program.function_of(call) or program.tree
     made, statement = (parent, program.parent(parent)) if parent and _wraps(program, parent, call) else (call, parent)
     for each in own_nodes(scope) if isinstance(statement, ast.Assign) else ():

@@ -26,6 +26,7 @@ class Guarding:
 
 
 def is_notebook(program: Program) -> bool:
+    """Is it a notebook, whose workers don't start by importing it?"""
     return program.text.startswith(NOTEBOOK)
 
 

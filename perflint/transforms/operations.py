@@ -102,6 +102,7 @@ def _noted(node: Node, **told: Any) -> Node:
 
 
 def takes_keywords(call: ast.Call) -> bool:
+    """Can the call be given keywords, with no bare generator as its argument?"""
     return not (len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp) and not call.keywords)
 
 
@@ -171,6 +172,7 @@ def same_code(one: ast.AST, other: ast.AST) -> bool:
 
 
 def apart(statement: Node) -> Node:
+    """Put a blank line above the new `statement`."""
     return _noted(statement, is_apart=True)
 
 
@@ -198,6 +200,7 @@ def statements(template: str, **parts: Part) -> list[ast.stmt]:
 
 
 def statement(template: str, **parts: Part) -> ast.stmt:
+    """The one statement of `template`."""
     (only,) = statements(template, **parts)
     return only
 
@@ -269,6 +272,7 @@ def negated(test: ast.expr) -> ast.expr:
 
 
 def number(value: int | float) -> ast.expr:
+    """The literal of a number."""
     if value < 0:
         return new(ast.UnaryOp(ast.USub(), new(ast.Constant(-value))))
     return new(ast.Constant(value))

@@ -41,6 +41,7 @@ class Codemod:
 
 
 def rewrite(program: Program, *operations: Operation) -> Rewrite:
+    """The change of `program` that consists of `operations`."""
     return Rewrite(program.source, operations)
 
 
