@@ -67,7 +67,10 @@ _NUMBERS = frozenset("diouxXeEfFgG")
 
 
 def deferral(program: Program, syncs: Sequence[Sync]) -> Fix:
-    """Raises Blocked, without a reason for reads of other kinds."""
+    """The fix of reads whose values are only printed, logged, or shown by a progress bar or a summary writer.
+
+    Raises Blocked.
+    """
     statements = list(dict.fromkeys(_output(program, sync) for sync in syncs))
     statements += [each for old in statements for each in _others(program, old) if each not in statements]
     name, imported = importing(program, RUNTIME, "later")
@@ -127,6 +130,7 @@ def _check_place(program: Program, statement: ast.stmt) -> None:
 
 
 def _others(program: Program, statement: ast.stmt) -> Iterator[ast.Expr]:
+    """What else the loop writes in every iteration: it has to wait for its turn, too."""
     loop = program.hot_loop(statement)
     for node in own_nodes(program.function_of(statement) or program.tree):
         if not isinstance(node, ast.Call) or not writes_streams(program, node):
@@ -142,8 +146,8 @@ def _others(program: Program, statement: ast.stmt) -> Iterator[ast.Expr]:
 class _ReportBody:
     """The parameters of the function that `call` becomes, and what changes in it.
 
-    `tensors` are copied, by name; `bound` is what else it reads that may change: the runtime makes sure that these are
-    numbers, strings and the like.
+    `tensors` are copied, by name; `bound` is what else the call reads that may be another thing later: numbers, strings
+    and the like, which the runtime makes sure of.
     """
 
     def __init__(self, program: Program, call: ast.Call) -> None:
@@ -178,6 +182,7 @@ class _ReportBody:
             self._part(each.value, is_number=each.arg == "scalar_value")
 
     def _part(self, node: ast.expr, *, is_number: bool = False) -> None:
+        """Note what `node` reads; `is_number`: it is shown in the format of a number."""
         base = tensor_read(self.program, node)
         if base is not None:
             if not is_number and self._keeps_graph(node):
@@ -288,6 +293,7 @@ class _ReportBody:
         return name
 
     def _fresh(self, node: ast.expr) -> str:
+        """A name for what `node` gives: that of what it is made of, where nothing else in the call has it."""
         name = self._name(node)
         uses = {each for each in ast.walk(self.call) if isinstance(each, ast.Name) and each.id == name}
         if uses and uses.issubset(ast.walk(node)):

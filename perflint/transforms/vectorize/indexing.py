@@ -1,4 +1,4 @@
-"""The batching rules of a loop's head, which walks sequences, and of indexing: a step becomes the sequence."""
+"""The batching rules of a loop's head, which walks sequences, and of indexing them: a step becomes the sequence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from perflint.transforms.vectorize.values import MANY, Batched, Induction, Invar
 
 @dataclass(frozen=True)
 class Range:
-    """The steps [first, stop) of an axis; `kept`: a step keeps it; `end` is what `stop` was written from."""
+    """The steps [first, stop) of an axis; `kept`: one step keeps it; `end` is what `stop` was written from."""
 
     first: ast.expr
     stop: ast.expr
@@ -36,7 +36,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Split:
-    """`whole` was split along `axis` into steps; where it is `kept`, each has that axis, of size 1."""
+    """`whole` was taken apart along `axis` into its steps; where it is `kept`, each still has that axis, of size 1."""
 
     whole: ast.expr
     axis: int
@@ -44,7 +44,7 @@ class Split:
 
 
 def taken_for_tensor(scope: Scope, node: ast.expr) -> Batched | Invariant:
-    """The value of `node`, whose user fails unless it is a tensor; other possible steps pass for one."""
+    """The value of `node`, whose user fails where it is no tensor; what else it may be a step of is taken for one."""
     whole = node.value if isinstance(node, ast.Subscript) else None
     if not isinstance(node, ast.Subscript) or whole is None or not path_of(whole) or scope.varies(whole):
         return scope.tensor(node)
@@ -64,7 +64,7 @@ def ranges(scope: Scope, items: Sequence[ast.expr]) -> list[tuple[int, Range]]:
 
 
 def step_range(scope: Scope, item: ast.expr) -> Range | None:
-    """The consecutive steps that an index takes: `t`, `t + 1`, `t : t + 1`."""
+    """The steps that an index takes one after the other: `t`, `t + 1`, `t : t + 1`."""
     index = counter(scope, item)
     if index is not None:
         return _range(index, item, kept=False)
@@ -88,7 +88,7 @@ def _is_basic_index(item: ast.expr) -> bool:
 
 
 def sliced(scope: Scope, node: ast.Subscript) -> Batched:
-    """`x[:, t, 3]` as `x[:, first:stop, 3]`, without needless parts."""
+    """`x[:, t, 3]` as `x[:, first:stop, 3]`, without what says nothing."""
     whole, items = node.value, elements_of(node.slice)
     if any(scope.varies(item) and not isinstance(item, ast.Slice) and counter(scope, item) is None for item in items):
         return _picked(scope, node, items)
@@ -128,6 +128,7 @@ def _picked(scope: Scope, node: ast.Subscript, items: list[ast.expr]) -> Batched
 
 
 def _index_of_steps(scope: Scope, node: ast.Subscript, value: Value, rank: int, axis: int) -> ast.expr:
+    """An index of all steps along `axis`, of which one has `rank` axes or is broadcast to them."""
     if isinstance(value, Induction):
         if not scope.facts.torch:
             raise Blocked("`torch` is not imported by that name", node)
@@ -144,7 +145,7 @@ def _index_of_steps(scope: Scope, node: ast.Subscript, value: Value, rank: int, 
 
 
 def _picks_by_numbers(scope: Scope, item: ast.expr) -> bool:
-    """Is it no mask, which picks as much as it has set?"""
+    """Is it no mask, by which as much is picked as it has set?"""
     if counter(scope, item) is not None or integer(item) is not None:
         return True
     made = operation(scope.program, item)
@@ -160,6 +161,7 @@ def _is_length(scope: Scope, base: ast.expr, axis: int, steps: Range) -> bool:
 
 
 def part_of_step(scope: Scope, node: ast.Subscript, base: Batched) -> Batched:
+    """An index into one step: axes from time on stand one further back among all steps."""
     items = elements_of(node.slice)
     if scope.varies(*items):
         raise Blocked(f"{shown(scope.program, node)} picks something else in each step", node)
@@ -187,6 +189,7 @@ def _part_of_kept(
 
 
 def split_of(scope: Scope, node: ast.expr) -> Split | None:
+    """What the steps that `node` gives are taken from; None where it is no call that takes any. Raises Blocked."""
     if not isinstance(node, ast.Call) or not torch_ops.does(name_called(node), "parting"):
         return None
     whole, axis = split_base(node), split_axis(node)
@@ -235,6 +238,7 @@ def _bind(scope: Scope, target: ast.expr, walked: ast.expr) -> None:
 
 
 def _bind_sequences(scope: Scope, target: ast.expr, walked: ast.expr) -> Batched:
+    """Give `target` the steps of a sequence, or of several by `zip`; the first of them."""
     is_zip = isinstance(walked, ast.Call) and scope.program.qualified(walked.func) == "builtins.zip"
     if not isinstance(walked, ast.Call) or not is_zip or walked.keywords:
         return _bind_sequence(scope, target, walked)
@@ -250,6 +254,7 @@ def _bind_sequences(scope: Scope, target: ast.expr, walked: ast.expr) -> Batched
 
 
 def _bind_sequence(scope: Scope, target: ast.expr, walked: ast.expr, other: ast.expr | None = None) -> Batched:
+    """Give `target` the steps of a sequence, which ends with the `other` one, if there is one."""
     value = scope.program.value(walked)
     if value.kind is not Kind.SEQUENCE or split_of(scope, walked) is not None:
         sequence = _sequence(scope, walked, other)
@@ -277,6 +282,7 @@ def _stacked(scope: Scope, target: ast.expr, tensors: ast.expr) -> Batched:
 
 
 def _apart(scope: Scope, parts: list[ast.expr], walked: ast.expr, other: ast.expr | None) -> list[ast.expr]:
+    """The tensors of a list, or the columns of a list of tuples of them, up to the end of the `other` sequence."""
     _check_bound(scope, walked)
     if not scope.facts.torch or not path_of(walked):
         raise Blocked(f"{shown(scope.program, walked)} is not known to be a list", walked)

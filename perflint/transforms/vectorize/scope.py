@@ -1,4 +1,4 @@
-"""What is known while a loop is vectorized: the program, its IR, and the body's values so far."""
+"""What is known while one loop is vectorized: the program, its IR, and the values of the body's names so far."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ _CLOSED = (*FUNCTIONS, ast.ClassDef, ast.Yield, ast.YieldFrom, ast.Await, ast.Na
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of the loop before it is vectorized.
+    """What is known of the loop before anything of it is vectorized.
 
-    `torch` is its name in the program, or empty; `inside` are the loop's nodes; `bound_names` the names its function
-    sets; `live_out` those it sets and later code reads; `shifted` loop-carried shifted inputs: what names are given at
-    a step's end out of given sequences alone. `lift` gives the value of an expression.
+    `torch` is what the program calls it, empty where it does not; `inside` are the nodes of the loop; `bound_names` the
+    names that its function gives a value; `live_out` those that it sets and code after it reads; `shifted` is what
+    names are given at the end of a step out of given sequences alone: loop-carried shifted inputs. `lift` gives the
+    value of an expression.
     """
 
     program: Program
@@ -53,11 +54,12 @@ class Appended:
 
 @dataclass(frozen=True)
 class Draft:
-    """The new statements so far, of the loop and all functions that it calls.
+    """What the new statements have come to so far; the loop and all functions that it calls add to the same one.
 
-    `before` must come before the next one; `changes` says what becomes different besides rounding; `consumed` the
-    states given to RNNs; `shifted` names read one step late; `final` what has its last value already; `outputs` the
-    names of Cells' outputs, by the path of their state; `lists` the lists of results.
+    `before` are statements that the next one needs before it; `changes` what becomes different besides rounding;
+    `consumed` the states that RNNs were given; `shifted` the names that were read one step late; `final` what has its
+    last value after the new statements already; `outputs` the names of what Cells put out, by the path of their state;
+    `lists` are the lists of results.
     """
 
     taken: Taken
@@ -77,7 +79,10 @@ class Draft:
 
 @dataclass(frozen=True)
 class Callee:
-    """How the names of a called function, `depth` calls deep, are written in the loop's function; it sets its `own`."""
+    """How the names of a function that the body calls, `depth` calls deep, are written in the loop's function.
+
+    `own` are those of the names that it gives a value itself.
+    """
 
     depth: int
     codes: dict[str, ast.expr] = field(default_factory=dict)
@@ -86,16 +91,18 @@ class Callee:
 
 @dataclass(frozen=True)
 class Line:
+    """The `new` statements that take the place of an old one."""
+
     statement: ast.stmt
     new: tuple[ast.stmt, ...]
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The values, by path, that one function has set so far: the loop's, or one that its body calls.
+    """The values, by path, of what one function has given a value so far: the loop's, or one that its body calls.
 
-    `assigned` are all paths that the loop sets, `targets` those its head does. A changed copy shares `draft` and
-    `values`.
+    `assigned` are all paths that the loop gives a value, `targets` what its head alone does. Where it is
+    replaced with changes, both go on with the same `draft` and `values`.
     """
 
     facts: Facts
@@ -121,13 +128,16 @@ class Scope:
         return self.facts.lift(self, node)
 
     def tensor(self, node: ast.expr, at: ast.AST | None = None) -> Batched | Invariant:
+        """The value of `node`, a tensor that is known in every step; raises Blocked."""
         return tensor(self.lift(node), at or node)
 
     def read(self, node: ast.expr) -> Value | None:
+        """The value of a variable that the body or the loop's head sets; None for any other."""
         path = path_of(node)
         return self.values.get(path, Carried(path) if path in self.assigned else None)
 
     def varies(self, *nodes: ast.expr) -> bool:
+        """Does one of them read anything that the loop sets?"""
         return any(
             isinstance(part, ast.Name | ast.Attribute) and not isinstance(self.read(part), Invariant | None)
             for node in nodes
@@ -135,6 +145,7 @@ class Scope:
         )
 
     def code(self, node: ast.expr, parts: Mapping[ast.expr, ast.expr] | None = None) -> ast.expr:
+        """`node` as the loop's function writes it, with other code for some `parts`."""
         return derived(node, {**self._renamed(node, parts or {}), **(parts or {})})
 
     def _renamed(self, node: ast.expr, parts: Mapping[ast.expr, ast.expr]) -> dict[ast.expr, ast.expr]:
@@ -175,6 +186,7 @@ class Scope:
         return [each.given for each in self.starts(name)] or [None]
 
     def start(self, name: ast.Name) -> ast.expr | None:
+        """What the only assignment before the loop gives `name`."""
         starts = self._in_front(name)
         return starts.pop().given if len(starts) == 1 else None
 
@@ -188,7 +200,7 @@ class Scope:
         return [node for node in own_nodes(around) if isinstance(node, ast.Name) and node.id == name]
 
     def is_given_to_torch(self, node: ast.expr) -> bool:
-        """Does a torch function that takes tensors alone get it, whenever the loop runs?"""
+        """Is it a variable that a function of torch gets, whenever the loop runs, which takes nothing but tensors?"""
         value = self.flow.graph(node).value(node) if isinstance(node, ast.Name) else None
         uses = value.uses if value is not None and self.program.value(node).kind is Kind.UNKNOWN else ()
         return any(given_to_torch(self.program, use, node) is not None for use in uses)
@@ -218,6 +230,7 @@ class Scope:
 
 
 def scope_of(program: Program, loop: PlainLoop, lift: Callable[[Scope, ast.expr], Value]) -> Scope:
+    """The scope in which `loop` is vectorized, its head still to be read; raises Blocked."""
     inside = dict.fromkeys(own_nodes(loop)).keys()
     if found := [node for node in own_nodes(loop) if isinstance(node, _CLOSED)]:
         raise Blocked("other code may run in each step", found[0])
@@ -239,6 +252,7 @@ def scope_of(program: Program, loop: PlainLoop, lift: Callable[[Scope, ast.expr]
 
 
 def counter(scope: Scope, node: ast.expr) -> Induction | None:
+    """`node` as the induction variable, plus or minus a constant."""
     if isinstance(node, ast.Name):
         value = scope.read(node)
         return value if isinstance(value, Induction) else None
@@ -263,6 +277,7 @@ def tensor(value: Value, node: ast.AST) -> Batched | Invariant:
 
 
 def placed(lines: Iterable[Line]) -> list[ast.stmt]:
+    """The new statements, with the comments of those they stand for."""
     found: list[ast.stmt] = []
     for line in lines:
         for position, each in enumerate(line.new):
@@ -277,7 +292,7 @@ def root_of(path: str) -> str:
 
 
 def appended(node: ast.stmt) -> tuple[str, ast.expr] | None:
-    """The list that `node` appends to, and what: `outs.append(x)` or `outs += [x]`; else None."""
+    """The list that `node` appends to, and what: `outs.append(x)` or `outs += [x]`; None of any other statement."""
     call = node.value if isinstance(node, ast.Expr) else None
     if (appending := receiver_of(call, "append")) is not None and isinstance(call, ast.Call):
         path = path_of(appending)
@@ -291,6 +306,7 @@ def appended(node: ast.stmt) -> tuple[str, ast.expr] | None:
 
 
 def written_paths(loop: PlainLoop) -> Iterator[str]:
+    """The paths to which the loop may give a value, or an item."""
     for node in own_nodes(loop):
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
             if path := path_of(node.value if isinstance(node, ast.Subscript) else node):
@@ -300,6 +316,7 @@ def written_paths(loop: PlainLoop) -> Iterator[str]:
 
 
 def shifted_inputs(loop: PlainLoop) -> dict[str, ast.expr]:
+    """The names that the body sets once, out of given sequences alone, with those values."""
     stored = [node.id for each in loop.body for node in own_nodes(each) if _is_store(node)]
     found = (node for node in loop.body if isinstance(node, ast.Assign) and len(node.targets) == 1)
     return {
