@@ -27,7 +27,7 @@ from perflint.transforms.capture.obstacles import Obstacles
 from perflint.transforms.capture.outline import Outline
 from perflint.transforms.capture.parts import steps
 from perflint.transforms.capture.region import Region, regions, regions_with, shortened
-from perflint.transforms.capture.returned import check_returned
+from perflint.transforms.capture.results import check_returned
 from perflint.transforms.capture.step_obstacles import is_model
 from perflint.transforms.operations import Decorate, Replace, expression
 from perflint.transforms.remedy import TrainingStep
