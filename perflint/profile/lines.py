@@ -233,7 +233,7 @@ def _described(value: Any) -> str:
     return ""
 
 
-_MOST_WORKERS = 32  # that are looked at
+_MOST_WORKERS = 32
 _TRACED, _TIMED = 2, 10  # the number of the batch that a worker fetches by line, and of the last one that is timed
 _MOST_NOTED = 100_000
 

@@ -21,7 +21,7 @@ from perflint.profile.roofline import Regime, of_operation, of_work
 _PRIORITY = (Regime.COMPUTE, Regime.MEMORY, Regime.INPUT, Regime.READS, Regime.COMMUNICATION)
 _CALL_TICKS = 4
 _LEAST_LEFT = 0.7  # of what it would be if tracing slowed all that the host does alike
-_WAITS = ("Synchronize", "Memcpy")  # in the names of CUDA's functions that wait for the device
+_WAITS = ("Synchronize", "Memcpy")
 _SECOND = 1e9
 
 Place = tuple[str, int]

@@ -16,11 +16,11 @@ from perflint.verify.agent.timeline import has, is_work, lag_of
 from perflint.verify.messages import BACKWARD, BATCH, CALLS, OPTIMIZER, Undoable
 
 AGENT = "perflint.profile.join"
-STEPS = "steps"  # the kind of tallies that count steps
+STEPS = "steps"
 KINDS = (OPTIMIZER, BATCH, BACKWARD, CALLS)  # of what may be a step, the best first
 OPERATION_STEPS = 2  # whose operations are looked at in the end
 LEAST = 4  # steps of a profile: to warm up, to time, to start the profiler in, to trace
-_RECORD, _WORKER, _DONE = "record.", "worker.", "done."  # prefixes of files in the folder of a run
+_RECORD, _WORKER, _DONE = "record.", "worker.", "done."
 
 TIMED, TRACED = 4.0, 1.5  # times the median that a step may take
 _LEAST = 2_000_000  # nanoseconds above it
@@ -28,8 +28,8 @@ _AHEAD = 3.0  # times the median
 
 _Key = tuple[str, tuple[tuple[int, ...], ...], tuple[str, ...], tuple[Any, ...]]
 Window = tuple[int, int]  # nanoseconds: the begin and the end of a step
-_WORTH = ("Launch", "Memcpy", "Memset", "Synchronize")  # in the names of CUDA's functions that are kept
-_SHOWN = 8  # dimensions of an argument
+_WORTH = ("Launch", "Memcpy", "Memset", "Synchronize")
+_SHOWN = 8
 
 
 @dataclass(frozen=True)

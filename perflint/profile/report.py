@@ -135,7 +135,7 @@ def _dot(across: Axis, up: Axis, point: Point, longest: float, *, named: bool) -
 
 
 _FOLDER = Path(__file__).parent
-_LINES = 40  # that are shown
+_LINES = 40
 _LEAST = 0.002  # of a step is worth a line
 
 

@@ -25,7 +25,7 @@ _IDLING, _IDLE = ("overhead", "input", "host reads"), 1.1
 Milliseconds = dict[str, float]  # of a step, by the regime that they go to
 
 _VERSION, _NAME = 2, "profiles"
-_MOST = 20  # programs
+_MOST = 20
 EMPTY: Mapping[str, bytes] = {}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)  # which take time where they are called
 _OF_GROUP = {"sync": (Regime.READS, Regime.INPUT), "data": (Regime.INPUT,)}  # what fixes of a group save

@@ -82,7 +82,7 @@ _BYTES = {
     "c10::complex<double>": 16,
 }
 _FORMATS = {"double": "fp64", "float": "fp32", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
-_MAIN = 12  # operations that are kept
+_MAIN = 12
 
 Shapes = Sequence[tuple[int, ...]]
 

@@ -33,7 +33,7 @@ from perflint.verify.messages import Program
 from perflint.verify.processes import Guardian
 from perflint.verify.running import started
 
-_GLANCE = 0.2  # seconds between two looks at how far the program is
+_GLANCE = 0.2  # seconds
 _EMPTY = Plan("", {}, (), (), {}, False, False, "")
 
 Tell = Callable[[str], None]
@@ -138,7 +138,7 @@ _LEAST_RECORDED = 0.95  # of the kernels that were launched
 
 _LAUNCHES = ("Launch", "Memcpy", "Memset")
 _LEAST_MS = 1e-4  # of a line that is kept
-_MOST = 2000  # lines that are kept
+_MOST = 2000
 
 
 def profile_of(program: str, records: Sequence[Record], workers: Sequence[Fetches]) -> Profile | None:

@@ -17,8 +17,8 @@ from perflint.profile.result import Code, LineCost, Profile
 from perflint.profile.roofline import Regime
 from perflint.report.text import Style, printable
 
-_BAR = 12  # cells
-_LINES, _FINDINGS, _COSTS = 5, 4, 3  # that are shown
+_BAR = 12
+_LINES, _FINDINGS, _COSTS = 5, 4, 3
 _WORTH = 0.05  # of a step is worth a line
 _LEAST = 0.02  # of a step is worth a fix
 _STALL, _LEAST_STALL = 0.2, 1.0  # of a step, and milliseconds

@@ -208,7 +208,7 @@ def _reason(func: Any, args: Any, kwargs: dict[str, Any]) -> str | None:
 _SEEN = 64  # keys that were met once and are remembered
 _PATIENCE = 40  # what calls that aren't replayed may cost, beyond those that are
 _CAPTURE_COST = 4  # of such calls
-_MOST_GRAPHS = 8  # of a function
+_MOST_GRAPHS = 8
 _SHARE = 4  # they may hold one part in so many of the device's memory
 
 P = ParamSpec("P")

@@ -24,7 +24,7 @@ _ONE_AT_A_TIME = threading.RLock()
 _RELOADS = (12, 6)  # the version of CUDA from which on a profiler can load CUPTI again where graphs are
 _streams: dict[torch.device, torch.cuda.Stream] = {}
 _CONSTANTS = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size, enum.Enum)
-LEAF = None  # the structure of a leaf
+LEAF = None
 
 
 def twin(tensor: Tensor) -> Tensor:

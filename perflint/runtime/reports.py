@@ -99,7 +99,7 @@ class _Reports:
         self._running: _Report | None = None
         self._thread = threading.main_thread().ident
         self._looked = 0.0  # seconds by the clock, at what has arrived
-        self._files = set[Path]()  # of logs
+        self._files = set[Path]()
         self._writers: tuple[object, ...] = ()  # the streams and handlers of the last report
 
     def add(self, function: Callable[..., object], values: tuple[Any, ...]) -> None:
@@ -174,8 +174,6 @@ class _Reports:
 
     def _is_log(self, path: object) -> bool:
         return isinstance(path, str | PurePath) and Path(path).resolve() in self._files
-
-    # -- who writes where reports go
 
     def _watches(self, function: Callable[..., object], given: Sequence[Any]) -> bool:
         """Can all that the function may write to be kept from others until it has?"""

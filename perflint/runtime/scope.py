@@ -274,7 +274,7 @@ class Reads:
     """
 
     def __init__(self) -> None:
-        self._spaces: list[Mapping[str, Any]] = []  # whose names matter
+        self._spaces: list[Mapping[str, Any]] = []
         self._picked: list[tuple[Callable[[Any], tuple[object, ...]], Any]] = []
         self._containers: list[Collection[object]] = []
         self._empty: list[Collection[object]] = []

@@ -18,7 +18,7 @@ from perflint.runtime.scope import CONTAINERS, Kind, Reads, Scope, is_library, i
 HOST_VALUES = 64  # elements of a host tensor that are part of the key by value
 ITEMS = 1024  # items of a container that are part of the key
 ARRAY_BYTES = 4096  # of a NumPy array that is part of the key
-_PARTS = 200_000  # of one key
+_PARTS = 200_000
 _DEPTH = 16  # of objects within objects
 _ALIGNMENT = 16  # bytes; kernels are chosen by whether they may load as many at once
 _SCALARS = frozenset(
@@ -100,7 +100,7 @@ class Walk:
         self._classes: set[type] = set()
         self._name = "an argument"
         for leaf in self.arguments.others:
-            self.reads.thing(leaf, has_dict=False)  # itself
+            self.reads.thing(leaf, has_dict=False)
             self._value(leaf, 0)
         self._value(function, 0)
         for cell in scope.cells:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Code = Callable[[str, bytes], "CodeType | None"]  # the code to run for a path and what the file holds
 AfterImport = Callable[[ModuleType], None]
 Undo = Callable[[], None]
-Watch = Callable[[ModuleType], Undo]  # patches a module once it has been imported
+Watch = Callable[[ModuleType], Undo]
 _warned: list[str] = []
 
 
@@ -203,7 +203,7 @@ def patch_files_located(swap: Callable[[Any], None], util: Any) -> Undo:
 CALL = "__perflint_call__"  # the global decorator by which the verifier is told of calls
 CUT, DUE = "__perflint_cut__", "__perflint_due__"  # global functions around what it shortens: iterables and tests
 GRAPHS = "perflint.runtime.records"  # the module whose records count replays
-FIXES, _GRAPH = "fixes", "graph"  # kinds of tallies
+FIXES, _GRAPH = "fixes", "graph"
 _BYTES = struct.calcsize("Q")
 
 

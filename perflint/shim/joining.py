@@ -45,7 +45,7 @@ def join() -> None:
 
 def start() -> None:
     if getattr(sys.flags, "safe_path", False):
-        del sys.path[0]  # the archive's
+        del sys.path[0]
     launch.run_script(sys.argv[0], sys.argv[1:], _shims.pop())
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _SHIM = str(Path(__file__).parent)
 _OURS = str(Path(__file__).parents[1])
 _KEPT = {"__main__", "__mp_main__", "perflint"}
-_MOST = 4  # lines that are left out are named
+_MOST = 4
 
 
 def run_script(path: str, arguments: Sequence[str], shim: Shim | None) -> None:

@@ -22,7 +22,7 @@ from perflint.documents import digest
 from perflint.engine import UserError
 from perflint.project import CACHE, project_of
 
-RUNS = "run"  # the folder of a cache for what is kept of runs
+RUNS = "run"
 _DIGEST = 16
 _KEEP_S = 30 * 86_400
 # What is damaged, or was written by another version:

@@ -27,7 +27,7 @@ from perflint.shim.plan import COMPILE, UNREADABLE, KnownLoader, Plan, Program, 
 from perflint.shim.session import FIRST, OFF, Shim, environment, first_name, made, plan_of
 from perflint.shim.settings import COMPILING, KNOWN, SETTINGS
 
-_MOST_NAMED = 4  # processes in one line
+_MOST_NAMED = 4
 
 
 def summary(plan: Plan, run: Path) -> Iterator[str]:
@@ -61,7 +61,7 @@ def summary(plan: Plan, run: Path) -> Iterator[str]:
         effect = count(setting.times, "time") if setting.times else f"never took effect: {setting.remark}"
         if setting.name in KNOWN:
             yield f"  {setting.name}: {KNOWN[setting.name].title} ({effect})"
-        else:  # a class of modules
+        else:
             yield f"  {setting.name}: {setting.remark} ({count(setting.times, 'call')})"
     if {*COMPILING} & {*plan.settings} and all(each.name in KNOWN for each in settings):
         yield "  compile: never took effect: no module was called often enough"

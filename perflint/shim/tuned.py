@@ -26,12 +26,12 @@ from perflint.shim.plan import Plan
 
 _STEPS = 20  # that are measured
 _FEWEST = 6  # that do, if an epoch has no more
-_ENOUGH_S = 10.0  # of measuring them
+_ENOUGH_S = 10.0
 _WARM_UP = 2  # steps that are not counted
-_PREFETCH = 2  # torch's default
+_PREFETCH = 2
 _MOST_PREFETCH = 8
 _NEAR = 1.05  # what is slower by less than this is as fast
-_TRIAL_S = 5.0  # for one number of workers
+_TRIAL_S = 5.0
 _ROUNDS = 6  # batches that each worker reads in a trial
 
 Tell = Callable[[str, int, str], None]  # path and line of a loader, and what to report of it

@@ -105,7 +105,7 @@ def _together(one: Fix, other: Fix) -> Fix:
     return Fix(f"{one.title}; {other.title}", one.safety, change, other.requires)
 
 
-_SHOWN = 5  # lines
+_SHOWN = 5
 _FEW = 1  # waits that a fix may leave: behind it, the host runs ahead until that one
 
 

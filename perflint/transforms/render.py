@@ -159,8 +159,6 @@ class _Rendering(cst.CSTTransformer):
         at = bisect.bisect_left(self._places, start)
         return at < len(self._places) and self._places[at] <= end
 
-    # -- walking
-
     def on_visit(self, node: cst.CSTNode) -> bool:
         return self._changes(node) if node in self._trees.spans else True
 

@@ -83,7 +83,7 @@ def says(estimate: Estimate | None, race: Race) -> Outcome:
     return statistics.speed(estimate, floor) if estimate else Outcome.UNSURE
 
 
-Hold = Callable[[Sequence[Variant], Protocol, Enough, Room], Race]  # holds a race
+Hold = Callable[[Sequence[Variant], Protocol, Enough, Room], Race]
 
 _FOR_EACH = 0.4  # of the time that is left, to race each fix alone
 _FAST = 0.5  # of the time that is left for races, where others compile
@@ -113,9 +113,9 @@ class Contest:
     tell: Callable[[str], None]
     look_around: Callable[[], object]
     by_class: bool = False
-    _fixes: dict[str, FixVerdict] = field(default_factory=dict, init=False)  # with what is known of them by now
+    _fixes: dict[str, FixVerdict] = field(default_factory=dict, init=False)
     _said: dict[str, Outcome] = field(default_factory=dict, init=False)  # of fixes, by the last race of each
-    _room: Room = field(default_factory=Room, init=False)  # that the last race has found
+    _room: Room = field(default_factory=Room, init=False)
     _each: float = field(default=0.0, init=False)  # seconds that each variant of the last race took for enough rounds
     _choices: dict[str, Race] = field(default_factory=dict, init=False)  # the races that showed fixes alone to gain
     _choice: Race = field(default_factory=Race, init=False)  # that showed what is chosen to gain, as its patch

@@ -47,7 +47,7 @@ class Examination(Planned):
             made._folder.mkdir()
             made._course.ledger.within = "shortened copy: "
             made._first = 1 + len(self._variants.fixes)
-            del made._look, made._schedule  # which are of the whole program
+            del made._look, made._schedule
         return made
 
     def unreached(self, key: FixKey, reason: str) -> FixVerdict:

@@ -33,7 +33,7 @@ _VOLATILE = re.compile(  # dates, times of the day, and memory in use
 )
 _NEAR = 1e-3  # relative: what rounding may make of a printed number, or of an array
 _PRECISE = 4  # digits: no two times agree in so many
-_WORDS = -1  # in the place of the number of a number
+_WORDS = -1
 _LONG = 1000  # characters: a line of data can be a megabyte
 _UNREADABLE = (ImportError, ValueError, OSError, EOFError, zipfile.BadZipFile)
 
@@ -168,7 +168,7 @@ _DRIFT = 1e-3  # of a value: what rounding may grow to in the steps after a rest
 _GROWTH = 10.0  # times the original's own error, the same: half precision and TF32 start with larger ones
 _MOST_DRIFT = 0.05  # of a value, whatever the original's own error
 _DERIVED_DRIFT = 0.1  # of the largest values of the kind: Adam makes whole steps of the rounding of small gradients
-_SAID = 3  # differences that are told
+_SAID = 3
 _NO_STEPS = (
     "its first process comes to no step: an optimizer's, a batch of a loader, a backward pass, or a call of a function "
     "with a fix"

@@ -27,7 +27,7 @@ PATIENT = {"OMP_WAIT_POLICY": "PASSIVE"}  # the environment of programs that run
 ORDERS, GATE = "orders", "gate"  # in the folder of a run: a pickle of its Orders, and the socket of the verifier
 
 
-_LAUNCHER = ("torchrun", "torch.distributed.run")  # a command, and the module that it is
+_LAUNCHER = ("torchrun", "torch.distributed.run")
 SHORT = 8  # iterations of a loop that is shortened, and of a test that also holds once in so many
 
 

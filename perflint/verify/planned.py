@@ -25,7 +25,7 @@ from perflint.verify.variants import FixKey, Shortcut, Variants, is_evaluation, 
 from perflint.verify.verdict import FixVerdict, Grade, Likeness, begun, weakest
 
 _RUNS_FURTHER = 3  # the original twice, and the patch
-_SLOW_START = 0.1  # of the budget
+_SLOW_START = 0.1
 _SURE = (Safety.EXACT, Safety.ROUNDING)  # promises that a recording of a few steps can prove
 
 
@@ -52,9 +52,9 @@ class Planned:
         self.tell, self._monitor, self._asked = tell, monitor, asked or {}
         self._whole = budget
         self._original, self._first, self._period = variants.with_fixes(ORIGINAL, ()), 1, 1
-        self._keys: dict[str, FixKey] = {}  # by the names of the fixes
-        self._left_out: list[str] = []  # for want of time
-        self._grades: dict[tuple[frozenset[str], Path, Safety], Likeness] = {}  # of fixes in a run, by their promise
+        self._keys: dict[str, FixKey] = {}
+        self._left_out: list[str] = []
+        self._grades: dict[tuple[frozenset[str], Path, Safety], Likeness] = {}
         self._known = begun(str(course.program))
 
     @property

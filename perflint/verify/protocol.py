@@ -23,8 +23,8 @@ _SOON = 1e-3  # seconds: a timer of none would never ring
 
 class Share(float, Enum):
     FINDING = 0.6  # finding fixes, before anything runs
-    TUNING = 0.2  # a run that tunes loaders
-    PROFILE = 0.15  # a profile of a few steps
+    TUNING = 0.2
+    PROFILE = 0.15
     LOOK = 0.1  # a first look at the program, from its first step on
     RACE = 0.5  # what is kept for races, at most, while results are compared
     FURTHER = 0.05  # a run of the original beyond the steps that are compared, from there on
@@ -126,20 +126,20 @@ def _stop(*_: object) -> None:
 
 
 _WINDOW = 0.25  # seconds that a window lasts at least, so that a stall of a few milliseconds is no 5 % of it
-_LONGEST = 1.0  # seconds of a window
+_LONGEST = 1.0  # seconds
 _FOR_STARTS = 0.6  # of the time there is may go into starting processes
 _PAIRS, _FEWEST_PAIRS = 10, 3
 _ROUNDS, _FEWEST_ROUNDS = 8, 3  # what finds a gain of 5 % nearly always: `python -m tests.bench.protocols`
 _WARM_UP = 4  # steps at least: graphs are captured at the second call or the third
-_SETTLED = 1.3  # of the usual time of a step
+_SETTLED = 1.3
 HORIZON = 20  # steps; whoever trains for longer compares chaos
 _LEAST_HORIZON = 4
 _RECORDINGS, _SLOWER = 4, 2.0  # one after the other, in which steps take so many times as long
 _OBSERVED = 0.2  # seconds of steps, or a little more: they are drawn, and events kept of all that they do
 _FEWEST_OBSERVED, _MOST_OBSERVED = 3, 10
 _TICK = 1e-9  # seconds
-AT_ONCE = 6  # fixes in one race
-_MORE = 1.5  # times the shortest race
+AT_ONCE = 6
+_MORE = 1.5
 _WHOLE = 6  # steps of a program that has too few for windows
 _PATIENCE, _LEAST_PATIENCE = 10, 60.0  # times as long as the original takes, and seconds
 _COMPILED = 8  # steps until compiled modules are replayed: three calls before they are, two that capture graphs
@@ -205,7 +205,7 @@ class Look:
     @property
     def usual(self) -> float:
         warm = self.steps[len(self.steps) // 2 :]
-        if self.period > 1:  # whole periods
+        if self.period > 1:
             warm = warm[len(warm) % self.period if len(warm) > self.period else 0 :]
             return statistics.fmean(warm) or self.rest or _TICK
         mean = statistics.fmean(sorted(warm)[:-1] or warm)  # without the longest, which may be a stall

@@ -24,7 +24,7 @@ from perflint.verify.runs import Course
 from perflint.verify.statistics import KEPT, LEAST_ROUNDS, ORIGINAL, ORIGINALS, PATCHED, WHOLE, Samples, Window
 from perflint.verify.summary import size
 
-_SAID = (*ORIGINALS, PATCHED, WHOLE)  # the variants whose output is compared
+_SAID = (*ORIGINALS, PATCHED, WHOLE)
 _SHOWN = (ORIGINAL, PATCHED, WHOLE)  # whose start is timed, and which are observed
 
 Enough = Callable[[Samples], bool]

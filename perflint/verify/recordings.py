@@ -49,11 +49,11 @@ class Records:
         self.course, self._original, self._protocol, self._folder = course, original, protocol, folder
         self._seconds, self._tell = seconds, tell
         self._numbers = itertools.count()
-        self._seeded: list[Recorded] = []  # runs of the original, by `_seeded_original`
+        self._seeded: list[Recorded] = []
         self._beside, self._patience, self._horizon = 1, protocol.patience, protocol.horizon
         begin = time.monotonic()
         (run,) = self._record([self._job(original, first=True)], self._part(_FOR_ONE))
-        self.one = self._slowest = time.monotonic() - begin  # seconds of a recording
+        self.one = self._slowest = time.monotonic() - begin
         self._beside, self._patience = run.beside, max(self._patience, patience(self.one))
         if run.is_cut:
             self._horizon = run.last

@@ -35,7 +35,7 @@ _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 _KEPT = 2**20  # bytes from the beginning of an output that are kept, and as many from its end
 _MOST = 2**26  # bytes that it may take on the disk
 _OWN_PORT = {"PET_STANDALONE": "1"}  # has torchrun choose a free one: it is started several times at once
-_GLANCE = 0.05  # seconds between two looks at whether a process has ended
+_GLANCE = 0.05  # seconds
 
 
 class Fault(Exception):
@@ -247,7 +247,7 @@ class Running:
             del self._ranks[rank]
             rank.close()
             return
-        if isinstance(told, int):  # its last step
+        if isinstance(told, int):
             self._step = max(self._step, told)
             return
         self._platforms[told.platform.rank] = told.platform

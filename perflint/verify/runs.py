@@ -34,12 +34,12 @@ _EVENTS = 24  # of a first look at least
 _UNTIMED = 8  # steps of a program that is not timed, between two looks at how far it is
 _SLOW, _SLOW_EVENTS = 3, 8  # times as long at most for a program of slow steps, of which fewer are enough
 _FEW_CORES, _SLOW_START = 2, 4.0  # cores, and seconds
-_PERIODS = 4  # of steps
+_PERIODS = 4
 _CLEAR = 2.0  # seconds are enough of the steps of an optimizer, which count before all others, and of known calls
 _FULL = os.strerror(errno.ENOSPC)  # in the last words of a program that found no room
 _FEW, _MANY = 3, 8  # runs that are recorded side by side on few cores, and at most
 
-Job = tuple[Variant, Recording]  # what is to be recorded, and how
+Job = tuple[Variant, Recording]
 Further = Callable[[Arrival], int]  # to which step a recording goes on from there, 0 for no further
 
 

@@ -32,8 +32,8 @@ _OF_FORMATS = 2**-7  # of a value: what bfloat16 can tell from 1
 _ENOUGH = 32  # samples that are the same with other random numbers, so that they draw none
 
 Runs = Sequence[Recorded]  # with the seeds 1, 2, 3, ...
-Reads = Sequence[Read]  # of a run
-Traits = Mapping[str, float]  # of a run, by name
+Reads = Sequence[Read]
+Traits = Mapping[str, float]
 
 
 def over_seeds(before: Runs, after: Runs, other_samples: Recorded, *, formats: bool = False) -> Likeness:

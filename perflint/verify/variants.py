@@ -36,7 +36,7 @@ from perflint.verify.statistics import ORIGINAL
 from perflint.verify.verdict import FixVerdict, Grade, Likeness
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-Place = tuple[str, int]  # the real path of a file of the user's, and a line of it
+Place = tuple[str, int]
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,6 @@ class Outline:
     def _outermost(self) -> Around:
         return outermost_of(self.program, self.region.around)
 
-    # -- parameters and results
-
     def _reads(self) -> Iterator[tuple[ast.Name, list[Value]]]:
         for name in self._names:
             value = self._graph.read(name)
@@ -207,8 +205,6 @@ class Outline:
         reason = "is another number in each iteration: keep it in a tensor on the device, and write to that by `fill_`"
         raise Blocked(f"{shown(self.program, number)} {reason}", number)
 
-    # -- checks
-
     def _check_writes(self) -> None:
         points = self.program.get(Memory).points_to(self.region.scope)
         nodes = self.region.nodes
@@ -236,8 +232,6 @@ class Outline:
                 values = list(self._graph.definitions(tensor)) if isinstance(tensor, ast.Name) else []
                 if not (is_made or memory.is_own(tensor) or memory.is_part_of_output(tensor, values)):
                     raise Blocked("it reads what the step changes after that: read it behind the step", tensor)
-
-    # -- the program
 
     def operations(self, decorator: str) -> Iterator[Operation]:
         region = self.region

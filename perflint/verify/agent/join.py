@@ -153,7 +153,7 @@ def _cut(iterable: Iterable[object]) -> Iterator[object]:
 
 class _Thread(threading.local):
     def __init__(self) -> None:
-        self.running: list[int] = []  # their ids
+        self.running: list[int] = []
 
 
 def _print_whole_lines() -> None:
