@@ -37,19 +37,18 @@ _WRITER = ("flush", "close")  # and all that adds
 def later(function: Callable[..., object], *values: Any) -> None:
     """Call `function(*values)` as soon as the values of device tensors have arrived on the host, without waiting.
 
-    Meant for output: for `print`, `logging`, progress bars and summary writers. `values` are tensors, and lists, tuples
-    and dictionaries of such; the function is given copies on the host, detached, of what they hold now. Numbers,
-    strings and the like come as defaults of its parameters, `lambda loss, step=step: print(step, loss.item())`; lists,
-    tuples, dictionaries and arrays among them are copied. Further calls of `later`, ten times a second, call the
-    functions whose values have arrived, in the order of their own calls and at most 32 calls behind. All are called
-    before anything else is written to `sys.stdout`, `sys.stderr`, a log, or the bar or writer that one of them uses,
-    and before one of these streams is read or a log changed; before a process is started or forked, before an exception
-    ends the program, and at exit; not where `os._exit` or a signal ends it. `sys.stdout`, `sys.stderr` and the time of
-    log records are those of the call of `later`. What a function raises is raised where it runs.
-
-    The function is called at once, behind all that are outstanding, where no value is on a device, where one is of a
-    type that may change and isn't known here, where a stream or the handler of a log is of another class than Python's,
-    in other threads than the main one, and while a CUDA graph is captured or a function traced.
+    Meant for output: `print`, `logging`, progress bars, summary writers. `values` are tensors, and lists, tuples and
+    dictionaries of such; the function is given copies on the host, detached, of what they hold now. Numbers, strings
+    and the like come as defaults of its parameters, `lambda loss, step=step: print(step, loss.item())`; lists, tuples,
+    dictionaries and arrays among them are copied. Further calls of `later`, ten times a second, call the functions
+    whose values have arrived, in order and at most 32 calls behind. All are called before anything else is written to
+    `sys.stdout`, `sys.stderr`, a log, or the bar or writer that one of them uses, and before one of these streams is
+    read or a log changed; before a process is started or forked, before an exception ends the program, and at exit; not
+    where `os._exit` or a signal ends it. `sys.stdout`, `sys.stderr` and the time of log records are those of the call
+    of `later`. Errors are raised where the function runs. The function is called at once, behind all outstanding ones,
+    where no value is on a device or one is of a type that may change and isn't known here, where a stream or a log's
+    handler is of another class than Python's, in other threads than the main one, and while a CUDA graph is captured or
+    a function traced.
     """
     _reports.add(function, values)
 

@@ -71,7 +71,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Loop:
-    """`path` is real."""
+    """A module-level loop; `path` is real."""
 
     path: str
     first: int

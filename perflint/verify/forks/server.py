@@ -34,7 +34,7 @@ _USUAL = 3  # of the libraries: numpy, torch, and what is imported by whoever ma
 
 
 class Order(NamedTuple):
-    """What a fork shall be: its arguments after the interpreter, folder, environment, and whether it leads a session"""
+    """What a fork shall be: arguments after the interpreter, folder, environment, whether it leads a session."""
 
     arguments: Sequence[str]
     folder: str
