@@ -9,11 +9,11 @@ from typing import ClassVar
 import pytest
 from click.testing import CliRunner, Result
 
+from perflint import report as explain
 from perflint.cli.commands import cli
 from perflint.engine import catalogue
 from perflint.engine.rule import GROUPS, Finding, Option, Options, Rule, Severity
 from perflint.project.settings import unknown
-from perflint.report import pages as explain
 
 
 class _Slow(Rule):

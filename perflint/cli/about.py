@@ -30,15 +30,15 @@ def explain(rule: str | None, color: str) -> int:
 
     Of a group: its rules. Without RULE: the rules by group.
     """
+    from perflint import report
     from perflint.engine.catalogue import rules_by_name
     from perflint.project.settings import unknown
-    from perflint.report import pages
 
     known = rules_by_name()
     grouped = [each for each in known.values() if rule in (None, each.group)]
     if rule and rule not in known and not grouped:
         raise UserError(unknown("rule", rule, known))
-    text = pages.page(known[rule]) if rule in known else pages.overview(grouped)
+    text = report.page(known[rule]) if rule in known else report.overview(grouped)
     console.show_markdown(text, console.wants_color(color))
     return 0
 
@@ -64,14 +64,14 @@ def docs(topic: str | None, color: str) -> int:
 @click.option("--output-format", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True)
 def rules(output_format: str) -> int:
     """List the rules."""
+    from perflint import report
     from perflint.engine.catalogue import all_rules
-    from perflint.report import pages
 
-    formats = {"markdown": pages.as_markdown, "json": pages.as_json}
+    formats = {"markdown": report.as_markdown, "json": report.as_json}
     if output_format in formats:
         console.emit(formats[output_format](all_rules()).encode())
     else:
-        console.show(pages.as_text(all_rules(), console.width() or 120))
+        console.show(report.as_text(all_rules(), console.width() or 120))
     return 0
 
 
@@ -126,7 +126,6 @@ def _titles(documents: Mapping[str, str]) -> str:
 
 
 def _listing(resolved: Resolved) -> str:
-    """Every setting and its origin; the text is valid TOML for a perflint.toml in the root."""
     lines = list(_lines(resolved))
     column = min(max((len(line) for line, origin in lines if origin), default=0), 60)
     text = "".join(f"{line:<{column}}  # {origin}\n" if origin else f"{line}\n" for line, origin in lines)

@@ -1,6 +1,6 @@
-"""What `check` answered a command line, kept for as long as all that it looked at stays as it was.
+"""What `check` answered a command line, kept while all that it looked at stays the same.
 
-The same question is answered again before the command line, settings or rules are read.
+A kept answer is given before the command line, settings or rules are read.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import os
 import sys
 import time
 from contextlib import suppress
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from perflint.documents import digest
 from perflint.project import CACHE, make_cache
 from perflint.shim.plan import Basis, Look, Tree, read, sweep, write
 
@@ -25,7 +25,7 @@ _TERMINAL = ("NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS")
 
 
 class Question(NamedTuple):
-    """What is asked, and what it depends on, as that looked before it was read."""
+    """What is asked, and its inputs as they looked before they were read."""
 
     place: Path
     basis: Basis
@@ -33,7 +33,6 @@ class Question(NamedTuple):
 
 
 def asked(session: Session, config: Path | None) -> Question | None:
-    """The question that this process was asked; None where its answer is not kept."""
     from perflint.project.stored import VERDICTS, nearest
     from perflint.shim.planning import basis_of
 
@@ -60,8 +59,7 @@ def asked(session: Session, config: Path | None) -> Question | None:
 
 
 def keep(question: Question, text: str, took: str, code: int, *, is_for_humans: bool) -> None:
-    """Remember the answer: its last words that are `took` say how long it took, unless they are empty."""
-    if not (question.look.is_settled and question.basis.look().digest == question.look.digest):
+    if not question.basis.holds(question.look):
         return
     with suppress(OSError):
         question.place.parent.mkdir(exist_ok=True)
@@ -74,7 +72,6 @@ def keep(question: Question, text: str, took: str, code: int, *, is_for_humans: 
 
 
 def answer() -> int | None:
-    """Print what this process is asked for, if it was asked for before; the exit code."""
     began = time.perf_counter()
     for cache in _caches():
         with suppress(OSError, ValueError, TypeError):
@@ -97,12 +94,11 @@ def _caches() -> list[Path]:
 
 
 def _place(cache: Path) -> Path:
-    """Where the answer is kept to what this process was asked, in a terminal like this."""
     streams = [(each.isatty(), each.encoding, each.errors) for each in (sys.stdout, sys.stderr)]
     size = os.get_terminal_size(sys.stdout.fileno()) if sys.stdout.isatty() else None
     terminal = streams, size, [os.environ.get(name) for name in _TERMINAL]
     seed = repr((sys.argv[1:], str(Path.cwd()), terminal, sys.path, sys.version, __file__))
-    return cache / _ANSWERS / blake2b(seed.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return cache / _ANSWERS / digest(seed.encode("utf-8", "surrogatepass"))
 
 
 def _print(data: bytes) -> None:

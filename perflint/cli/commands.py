@@ -164,10 +164,6 @@ def _check_again(paths: tuple[Path, ...], typed: dict[str, Any], *, fixes: bool)
 def _check(
     session: Session, typed: dict[str, Any], *, fixes: bool = False, question: answers.Question | None = None
 ) -> int:
-    """Report what is slow, once the fixes have been written if these are asked for; the exit code.
-
-    An answer to the `question` is kept.
-    """
     failed = _fix(session, typed, apply=True) == FAILED if fixes else False
     result, notes = _run(session, typed)
     result, accepted = session.less_baseline(result)
@@ -260,7 +256,6 @@ def _measured(session: Session, result: RunResult) -> RunResult:
 
 
 def _report(result: RunResult, session: Session, notes: tuple[str, ...], typed: dict[str, Any]) -> tuple[int, str]:
-    """Print the report, which is returned with the exit code."""
     name, file = session.settings.output_format, typed["output_file"]
     render = report.render_statistics if typed["statistics"] else report.render
     text = render(name, result, _style(typed, notes, to_file=bool(file)))

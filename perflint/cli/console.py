@@ -23,7 +23,6 @@ _PATIENCE = 1.0  # seconds before a progress bar is worth the space
 
 
 def wants_color(choice: str, *, err: bool = False) -> bool:
-    """Whether an output stream gets color: as `choice` says, or else where it is a terminal that nobody told not to."""
     if choice != "auto":
         return choice == "always"
     if os.environ.get("NO_COLOR"):
@@ -40,7 +39,7 @@ def width() -> int | None:
 
 
 def show(text: str, *, err: bool = False) -> None:
-    """Write `text` for a human, as is; characters that the stream's encoding lacks are escaped."""
+    """Write `text` for a human; characters that the stream's encoding lacks are escaped."""
     stream = sys.stderr if err else sys.stdout
     encoding = stream.encoding or "utf-8"
     with _writing():
@@ -48,7 +47,6 @@ def show(text: str, *, err: bool = False) -> None:
 
 
 def show_markdown(text: str, color: bool) -> None:
-    """Write a page: laid out for a terminal with color, else as the markdown that it is."""
     if not color:
         show(text)
         return
@@ -72,7 +70,7 @@ def emit(data: bytes) -> None:
 
 @contextmanager
 def _writing() -> Iterator[None]:
-    """Turn a failure to write into a UserError, except where the reader has closed the pipe."""
+    """Turn a failure to write into a UserError, unless the reader has closed the pipe."""
     try:
         yield
     except BrokenPipeError:
@@ -83,7 +81,6 @@ def _writing() -> Iterator[None]:
 
 
 def changes(find: Callable[[], Sequence[Path]], every: float = 0.5) -> Iterator[None]:
-    """One for each change of the files that `find` returns, until an interrupt, looked for every so many seconds."""
     return _changes(find, _stamps(find()), every)
 
 
@@ -115,7 +112,6 @@ def write_file(path: Path, text: str) -> None:
 
 @contextmanager
 def progress(enabled: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A function to be told how many of how many files are done; None where nobody could see the bar."""
     if not enabled or not sys.stderr.isatty():
         yield None
         return

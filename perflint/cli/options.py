@@ -27,7 +27,6 @@ def complete_rule(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 
 def complete_selectors(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The rules and groups that the last of several, with commas between, may become."""
     from perflint.engine.catalogue import rules_by_name
     from perflint.engine.rule import GROUPS
 
@@ -128,7 +127,7 @@ RACE = _all_of(
 
 
 def check_environment(command: str) -> None:
-    """Raise UserError where a command that runs programs step by step can't do so."""
+    """Raises UserError."""
     if sys.platform == "win32":
         raise UserError(f"{command} doesn't run on Windows: run it in WSL")
     missing = [name for name in _NEEDED if find_spec(name) is None]
@@ -169,7 +168,6 @@ def _by_pattern(pairs: object) -> dict[str, list[str]]:
 
 
 def misplaced(program: Sequence[str]) -> str:
-    """What to say of a program that failed, where options of this command stand behind it; else empty."""
     own = {name for each in click.get_current_context().command.params for name in each.opts}
     name, *arguments = program
     given = [each for each in arguments if each.startswith("--") and each.partition("=")[0] in own]

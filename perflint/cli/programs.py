@@ -34,7 +34,6 @@ _NOT_ASKED: dict[str, Any] = dict.fromkeys(("warm_up", "window", "pairs", "round
 
 
 def _command(short_help: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command that runs a program: what stands behind its name is for that."""
     return click.command(short_help=short_help, context_settings={"allow_interspersed_args": False})
 
 
@@ -72,7 +71,6 @@ def run(
 
 
 def _plan(program: Program, typed: Mapping[str, Any], *, keeps: bool) -> Plan:
-    """The plan of a program, with the options that were typed, which a run with the same words need not make again."""
     from perflint.cli.session import configured
     from perflint.project import project_of
     from perflint.project.closure import of_program
@@ -94,16 +92,13 @@ def _plan(program: Program, typed: Mapping[str, Any], *, keeps: bool) -> Plan:
         running.sweep()
         end = len(sys.argv) - len(program.arguments)  # of the words that asked for the program, up to its name
         is_named = sys.argv[max(end - 1, 0) :] == [program.name, *program.arguments]
-        if is_named and sys.argv[1:2] == ["run"] and planned.holds:
+        if is_named and sys.argv[1:2] == ["run"] and planned.basis.holds(planned.look):
             keep(sys.argv[2:end], program, planned)
     return planned.plan
 
 
 def _last_lines(name: str) -> Iterator[str]:
-    """The summary of the latest run in the project of the program `name`, or of the working directory, that is left.
-
-    Raises UserError where there is none.
-    """
+    """Raises UserError where no run is left."""
     from perflint.project import project_of
     from perflint.shim import running
     from perflint.shim.plan import folder_of
@@ -172,8 +167,6 @@ def profile(program: tuple[str, ...], **typed: Any) -> int:
 
 
 class _Duration(click.ParamType):  # type: ignore[type-arg]
-    """Seconds, such as 90s, 5m or 1h."""
-
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -236,8 +229,8 @@ def _examined(
 ) -> int:
     """Verify a program, print the summary, and return the exit code; raises UserError.
 
-    `trials` chooses what is tried besides fixes; `allowed`: the classes of promises, all of them by default.
-    `to_do` says what to do now, and `tail` what comes after the summary; each class is raced then.
+    `trials` chooses what is tried besides fixes, of the `allowed` promises. `to_do` says what to do now, and `tail`
+    what follows the summary; each class is raced then.
     """
     begin = time.monotonic()  # what is imported here takes its time as well
     from perflint.cli.sessions import VerifySession

@@ -40,7 +40,6 @@ UNNAMED = Path("<stdin>")
 
 
 def resolve(paths: Sequence[Path], typed: Mapping[str, Any]) -> Resolved:
-    """The settings for `paths`: the configuration is the nearest one to the folder which holds them all."""
     try:
         Path.cwd()
     except FileNotFoundError:
@@ -53,7 +52,6 @@ def resolve(paths: Sequence[Path], typed: Mapping[str, Any]) -> Resolved:
 
 
 def _enter(path: Path) -> None:
-    """Raise UserError for a folder that can't be read, or what lies in one."""
     try:
         closed = stat.S_ISDIR(path.stat().st_mode) and not os.access(path, os.R_OK | os.X_OK)
     except OSError as error:  # of which others are told where files are looked for
@@ -70,12 +68,10 @@ def _folder(paths: Sequence[Path]) -> Path:
 
 
 def configured(start: Path, typed: Mapping[str, Any]) -> Resolved:
-    """The settings that hold in the folder `start`, as far as they were not typed; raises UserError."""
     return load(start, isolated=typed["isolated"], config_path=typed["config"], overrides=options.overrides(typed))
 
 
 def watched(paths: tuple[Path, ...], typed: Mapping[str, Any]) -> list[Path]:
-    """The files that a check of `paths` looks at, and those that hold its settings."""
     named = [typed["config"]] if typed["config"] else files_above(_folder(paths))
     configuration = [] if typed["isolated"] else named
     try:
@@ -87,7 +83,7 @@ def watched(paths: tuple[Path, ...], typed: Mapping[str, Any]) -> list[Path]:
 
 @dataclass(frozen=True)
 class Session:
-    """What `paths` are to be checked or fixed with; `notes` is for those who want to know what is left out, and why."""
+    """What `paths` are checked or fixed with."""
 
     paths: tuple[Path, ...]
     settings: Settings
@@ -110,11 +106,9 @@ class Session:
 
     @property
     def folder(self) -> Path:
-        """The folder that holds all paths."""
         return _folder(self.paths)
 
     def discover(self) -> tuple[Discovery, tuple[str, ...]]:
-        """The files of the session; and lines about what was left out, where these are asked for."""
         discovery = in_project(discover(self.paths, self.settings), project_around(self.folder), self.settings)
         if not self.verbose:
             return discovery, ()
@@ -122,11 +116,10 @@ class Session:
         return discovery, (*left_out, *reasons_off(self.settings))
 
     def excluded(self) -> str:
-        """Why standard input is left out, as only `force-exclude` can, by a name that no file needs to have yet."""
+        """Why `force-exclude` leaves standard input out, by a name that no file needs to have."""
         return "" if self.stdin_name == UNNAMED else forced_out(self.stdin_name, self.settings)
 
     def check_stdin(self, data: bytes, *, edits: bool = False) -> RunResult:
-        """The result of standard input that holds `data`, with the edits of fixes if these are asked for."""
         if reason := self.excluded():
             return RunResult((FileResult(str(self.stdin_name), skipped=reason),), 0.0)
         return check_files(self._stdin(), self.settings, edits=edits, held={self.stdin_name: data})
@@ -138,7 +131,6 @@ class Session:
         return in_project(alone, project_around(_folder([self.stdin_name])), self.settings)
 
     def fix_stdin(self, data: bytes) -> tuple[Patch, bytes]:
-        """The patch of standard input that holds `data`, and the fixed file: `data` itself where there is no change."""
         from perflint.project.patch import Patch, patch_files  # here: a check does without processes that share work
 
         if reason := self.excluded():
@@ -147,7 +139,7 @@ class Session:
         return patch, patch.data if patch.changed else data
 
     def won(self) -> Won:
-        """The fixes that verifications have found worth it; raises UserError where none are known."""
+        """Raises UserError where nothing was verified."""
         from perflint.verify.verdicts import Won
 
         file = nearest(self.settings.root.resolve(), VERDICTS)
@@ -156,14 +148,12 @@ class Session:
         return Won.read(file)
 
     def selecting(self, rules: Iterable[str]) -> Session:
-        """The session with more rules, unless it has chosen those it wants."""
         if self.settings.select:
             return self
         settings = replace(self.settings, extend_select=(*self.settings.extend_select, *rules))
         return replace(self, settings=settings, rules=RulesByFile(settings))
 
     def less_baseline(self, result: RunResult) -> tuple[RunResult, tuple[str, ...]]:
-        """`result` without the findings that the baseline accepts, if there is one, and lines about these."""
         path = self.settings.baseline
         if not path:
             return result, ()
@@ -179,15 +169,13 @@ class Session:
 
 @dataclass(frozen=True)
 class Ignored:
-    """How many findings in how many files have a comment now, and a line for each file that was left as it was."""
-
     findings: int
     files: int
     errors: tuple[str, ...]
 
 
 def add_ignores(result: RunResult, settings: Settings) -> Ignored:
-    """Add a comment that ignores it to each finding of `result`, except those about such comments."""
+    """Add a comment that ignores it to each finding, except those about such comments."""
     rules = RulesByFile(settings)
     findings = files = 0
     errors = []
@@ -221,7 +209,6 @@ _PLACES = 3  # shown of those that were left for the same reason, unless verbose
 
 
 def fix_report(patches: Sequence[Patch], style: Style, *, applied: bool, errors: Iterable[str] = ()) -> str:
-    """Lines for the terminal; `applied` says whether the patches were written, `errors` why some could not be."""
     lines = [*_problems(patches, style), *(f"{style.paint('bold red', 'error')}: {printable(e)}" for e in errors)]
     failed = bool(lines)
     if not style.quiet:
@@ -290,7 +277,6 @@ def _left(patches: Sequence[Patch], style: Style, applied: bool) -> Iterator[str
 
 
 def _reason(found: Sequence[tuple[str, str]], every: bool) -> str:
-    """Why what was `found` was left, in the words for the first of it where they differ in names, and its places."""
     (first, where), *others = found
     if len({_LINE.sub("", reason) for reason, _ in found}) > 1:
         return f"{first} ({where}; alike: {_some([place for _, place in others], every)})"

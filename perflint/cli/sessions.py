@@ -1,4 +1,4 @@
-"""A verification or a profile as it was asked for on the command line: its program, and where its result is kept."""
+"""A verification or profile as asked for on the command line: its program, and where its result is kept."""
 
 from __future__ import annotations
 
@@ -58,8 +58,6 @@ _ASKED = ("warm_up", "window", "pairs", "rounds", "horizon")
 
 
 class _Session:
-    """What was asked: a program by its name and arguments, and the options that were typed; raises UserError."""
-
     def __init__(self, name: str, arguments: tuple[str, ...], typed: Mapping[str, Any]) -> None:
         kind = Kind.CALL if typed.get("call") else Kind.MODULE if typed["is_module"] else Kind.SCRIPT
         self._program, self._typed = Program.named(name, arguments, kind), typed
@@ -87,9 +85,9 @@ class VerifySession(_Session):
         self.report = self.root / FOLDER / REPORT
 
     def verdict(self, tell: Tell, begin: float) -> Verdict:
-        """Verify, and keep the verdict and the report on it in the project; raises UserError.
+        """Verify, and keep verdict and report in the project; raises UserError.
 
-        The budget counts from the time `begin` of the monotonic clock.
+        The budget counts from `begin` on the monotonic clock.
         """
         budget, ledger = Budget(self._typed["budget"], begin=begin), Ledger()
         self._prepare(tell)
@@ -103,7 +101,6 @@ class VerifySession(_Session):
         return verdict
 
     def _reached(self, budget: Budget, ledger: Ledger, tell: Tell) -> Verdict:
-        """The verdict; raises TimeUp where fixes could not be found in time, and UserError."""
         typed, notes = self._typed, Notes()
         asked = {name: typed[name] for name in _ASKED if typed[name] is not None}
         settings = configured(self._start, typed).settings
@@ -150,7 +147,7 @@ class VerifySession(_Session):
             return Variants(project, self._allowed, trials.first)
 
     def _prepare(self, tell: Tell) -> None:
-        """See to it that a verdict can be kept; tell now if what is kept there can't be read: it will go aside."""
+        """Check that a verdict can be kept; tell now if one there can't be read, and will go aside."""
         folder, file = self.report.parent, self.report.parent / VERDICTS
         try:
             TemporaryFile(dir=folder if os.path.lexists(folder) else self.root).close()
@@ -185,7 +182,7 @@ class ProfileSession(_Session):
         return self.root / FOLDER / _PAGE
 
     def report(self, tell: Tell, trace: str) -> Report:
-        """Run the program, and keep its profile and the page on it; raises UserError where there is none."""
+        """Raises UserError where there is no profile."""
         typed = self._typed
         orders = Orders(typed["steps"], typed["warm_up"], 2 * typed["steps"], trace=trace)
         ran, profile = self._run(orders, tell)
@@ -227,13 +224,12 @@ class ProfileSession(_Session):
 
 
 def measurable(settings: Settings, profile: Profile) -> Settings:
-    """`settings` with all rules of which `profile` can tell the cost, also advice, which is worth what it measures."""
     select = settings.extend_select if settings.select else (*settings.extend_select, "all")
     return replace(settings, extend_select=select, ignore=(*settings.ignore, *sorted(profile.idle_rules)))
 
 
 def within(ran: Ran, orders: Orders) -> Orders | None:
-    """How a program that came to its end too soon can be profiled: by the best kind of steps that it has.
+    """Orders for a program that ended too soon, by the best kind of steps it has.
 
     None where that can't be, or would trace no more steps than were traced.
     """
@@ -245,7 +241,7 @@ def within(ran: Ran, orders: Orders) -> Orders | None:
 
 
 def rewound(source: int = 0) -> str:
-    """Let standard input begin anew; what to say where it can't, for what came through a pipe is gone."""
+    """Let standard input begin anew; what to say where it can't, as a pipe's content is gone."""
     try:
         is_pipe = stat.S_ISFIFO(os.fstat(source).st_mode)
         if not is_pipe:

@@ -8,5 +8,5 @@ NOTEBOOK = ".ipynb"  # how names of notebooks end
 
 
 def digest(data: bytes) -> str:
-    """What tells the content of a file from any other."""
+    """A digest of the content of a file, or of any other bytes."""
     return blake2b(data, digest_size=16).hexdigest()

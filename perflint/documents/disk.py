@@ -14,9 +14,8 @@ from pathlib import Path
 class Position:
     """A place in a file, or in one cell of a notebook.
 
-    `line` and `column` count from 1, in characters; `offset` counts characters from 0; both from the start of the
-    file, or of the source of cell number `cell` (from 0) where the file is a notebook. `program_line` is the line of
-    the program that the cells make together.
+    `line` and `column` count characters from 1, `offset` from 0, in the file or in the source of the notebook's cell
+    number `cell` (from 0). `program_line` is the line of the program made of all cells.
     """
 
     cell: int | None
@@ -35,9 +34,9 @@ class PlacedEdit:
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a file could not be checked: one line for the user, with the line in the file where there is one.
+    """Why a file could not be checked, in one line, and the line in the file if there is one.
 
-    A `traceback` says where a defect of perflint, or of a rule, was met; problems of others have None.
+    A `traceback` shows a defect of perflint or of a rule; other problems have None.
     """
 
     message: str
@@ -58,11 +57,11 @@ class Unreadable(Exception):
 
 
 class Unwritable(Exception):
-    """Why a changed file was not written, in one line; the file is as it was."""
+    """Why a changed file was not written, in one line; the file is unchanged."""
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of the regular file at `path`; raises Unreadable."""
+    """Raises Unreadable."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -75,7 +74,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def replace_bytes(path: Path, before: bytes, after: bytes) -> None:
-    """Atomically give the file at `path`, or the one that it links to, the content `after`; mode and owner stay.
+    """Atomically replace the content of the file at `path`, or the one it links to; mode and owner stay.
 
     Raises Unwritable, also if its content is not `before`.
     """
@@ -96,14 +95,13 @@ def replace_bytes(path: Path, before: bytes, after: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Atomically put `text` into the file at `path`, or the one that it links to, new or not; raises OSError."""
+    """Atomically write `text` to the file at `path`, or the one it links to, new or not; raises OSError."""
     with _replacing(path.resolve(), text.encode("utf-8")):
         pass
 
 
 @contextlib.contextmanager
 def _replacing(target: Path, data: bytes, mode: int = 0o666) -> Iterator[Path]:
-    """A file beside `target` that holds `data`, and takes its place after the block."""
     temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")
     try:
         temporary.touch(mode)

@@ -24,10 +24,7 @@ _BYTE_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 @dataclass(frozen=True)
 class Document:
-    """A file's bytes `data` and the program `text` in them; of a notebook, that of its code cells.
-
-    `skipped` says why there is nothing to check, `problem` what of a notebook could not be.
-    """
+    """A file's bytes `data`, and the program `text` in them, of a notebook that of its code cells."""
 
     path: str
     data: bytes
@@ -42,11 +39,9 @@ class Document:
 
     @property
     def problem(self) -> Problem | None:
-        """The cells of a notebook that are not valid Python and left out of `text`."""
         return self.notebook.problem if self.notebook else None
 
     def position(self, offset: int) -> Position:
-        """The place in the file, or in a cell of it, of the character at `offset` of `text`."""
         if self.notebook is None:
             line, column = self.unit(None).position(offset)
             return Position(None, offset, line, column, line)
@@ -64,7 +59,7 @@ class Document:
         return PlacedEdit(self.position(edit.start), self.position(edit.end), edit.text)
 
     def cited(self, reason: str) -> str:
-        """`reason`, in which the lines of a notebook's program are told as those of its cells."""
+        """`reason`, with lines of a notebook's program told as its cells' lines."""
         return _LINE_CITED.sub(self._cited_line, reason) if self.notebook else reason
 
     def _cited_line(self, cited: re.Match[str]) -> str:
@@ -87,7 +82,7 @@ class Document:
         return {cell.index: Source(cell.source) for cell in self.notebook.cells}
 
     def encode(self, text: str) -> bytes:
-        """The file's bytes with its program changed to `text`; raises Unwritable where it cannot be expressed."""
+        """The file's bytes with its program changed to `text`; raises Unwritable where that can't be expressed."""
         try:
             content = self.notebook.with_program(text) if self.notebook else text
             data = self.bom + content.encode(self.encoding)
@@ -111,7 +106,6 @@ class Document:
         return ""
 
     def write(self, text: str) -> None:
-        """Change the program in the file to `text`, all or nothing; raises Unwritable."""
         data = self.encode(text)
         if data != self.data:
             replace_bytes(Path(self.path), self.data, data)
@@ -122,7 +116,7 @@ def read(path: Path) -> Document:
 
 
 def decode(path: str, data: bytes) -> Document:
-    """The document whose bytes are `data`; `path` tells what kind it is. Raises Unreadable."""
+    """Raises Unreadable."""
     document = _decode_notebook(path, data) if path.lower().endswith(NOTEBOOK) else _decode_python(path, data)
     if len(document.text) > MAX_CHARACTERS:
         raise Unreadable(f"is too large: {len(document.text):,} characters of Python; the limit is {MAX_CHARACTERS:,}")
@@ -156,7 +150,7 @@ def _declared_encoding(data: bytes) -> str:
 
 
 def _text(data: bytes, encoding: str) -> tuple[bytes, str]:
-    """The byte order mark and the text of `data`, such that both encode to `data` again."""
+    """The byte order mark and text of `data`, which encode to `data` again."""
     bom = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
     try:
         text = data[len(bom) :].decode(encoding)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def at_line(path: str, line: int, shown: str = "") -> str:
-    """`path:line`, the path `shown` so or from the working folder; in a notebook `path:cell 3:line`.
+    """`path:line`, with the path `shown` or relative to the working folder; in a notebook `path:cell 3:line`.
 
-    There `line` is one of the program that its cells make.
+    There `line` is one of the program that all cells make.
     """
     name = shown or os.path.relpath(path)
     if not path.lower().endswith(NOTEBOOK):

@@ -1,4 +1,4 @@
-"""Reads the code cells of a notebook as one program, and writes a changed program back into its JSON."""
+"""Reads the code cells of a notebook as one program, with IPython's syntax masked, and writes changes into its JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from perflint.documents import magics
 from perflint.documents.disk import Problem, Unreadable
 from perflint.syntax.source import Edit
 
@@ -26,12 +25,12 @@ Span = tuple[int, int]
 
 
 class LostCell(ValueError):
-    """A changed program whose text can no longer be distinguished by cell, and why."""
+    """A changed program's text can't be divided among cells, and why."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A Python cell: its number among all cells from 0, where its text begins in the program, and where in the JSON."""
+    """A Python cell: its number among all cells from 0, where its text begins in the program, its place in the JSON."""
 
     index: int
     start: int
@@ -51,7 +50,7 @@ class Cell:
 class Notebook:
     """A notebook as a program: `text` holds `cells` in order, each after a line that begins with `marker`.
 
-    `skipped` says why there is no program, `problem` which cells were left out because they are not valid Python.
+    `skipped` says why there is no program, `problem` which cells are no valid Python and left out.
     """
 
     raw: str
@@ -70,7 +69,7 @@ class Notebook:
         return cell, min(max(offset - cell.start, 0), len(cell.source))
 
     def within_cell(self, edit: Edit) -> Edit:
-        """`edit` so that it leaves the line break alone which the program, and not the notebook, has after a cell."""
+        """`edit` without the line break after a cell, which only the program has."""
         if not self.cells or not edit.text.endswith("\n"):
             return edit
         cell = self.locate(edit.end)[0]
@@ -84,10 +83,10 @@ class Notebook:
     @property
     def left_out(self) -> Iterator[str]:
         for cell in self.cells:
-            yield from (f"cell {cell.index}:{line} `{text}`" for line, text in magics.left_out(cell.source))
+            yield from (f"cell {cell.index}:{line} `{text}`" for line, text in _left_out(cell.source))
 
     def split(self, text: str) -> dict[int, str]:
-        """The text of every cell by its number, as a changed program says it; raises LostCell."""
+        """Raises LostCell."""
         parts = re.split(rf"^{re.escape(self.marker)}(\d+)\r?\n", text, flags=re.MULTILINE)
         if [int(index) for index in parts[1::2]] != [cell.index for cell in self.cells]:
             raise LostCell("it would reach over the border of a cell")
@@ -99,7 +98,7 @@ class Notebook:
         return {cell.index: _unmask(part, cell) for cell, part in zip(self.cells, texts, strict=True)}
 
     def with_program(self, text: str) -> str:
-        """The notebook's JSON with its cells changed to what `text` says; raises LostCell."""
+        """Raises LostCell."""
         sources = self.split(text)
         parts: list[str] = []
         position = 0
@@ -111,7 +110,7 @@ class Notebook:
 
 
 def parse(raw: str) -> Notebook:
-    """The notebook whose JSON is `raw`; raises Unreadable."""
+    """Raises Unreadable."""
     if not raw.strip():
         return Notebook(raw)
     try:
@@ -137,22 +136,21 @@ def _other_language(content: dict[str, Any]) -> str:
 
 
 def _code_cells(raw: str, content: Any) -> list[tuple[int, str, Span]]:
-    """The number, text and place of every cell that holds Python."""
     if not isinstance(content, dict) or not {"cells", "worksheets"} & content.keys():
         raise ValueError("it has no cells")
     top = members(raw, raw.index("{"))
     if "cells" in top:
-        cells, key = elements(raw, _array(raw, top["cells"])), "source"
+        cells, key = _array(raw, top["cells"]), "source"
     else:  # format 3
-        sheets = [members(raw, _object(raw, sheet)) for sheet in elements(raw, _array(raw, top["worksheets"]))]
-        cells = [cell for sheet in sheets if "cells" in sheet for cell in elements(raw, _array(raw, sheet["cells"]))]
+        sheets = [_object(raw, sheet) for sheet in _array(raw, top["worksheets"])]
+        cells = [cell for sheet in sheets if "cells" in sheet for cell in _array(raw, sheet["cells"])]
         key = "input"
     found = []
     for index, cell in enumerate(cells):
-        spans = members(raw, _object(raw, cell))
+        spans = _object(raw, cell)
         if key in spans and _is_python(json.loads(raw[slice(*cell)])):
             found.append((index, _text(json.loads(raw[slice(*spans[key])])), spans[key]))
-    return [(index, text, span) for index, text, span in found if not magics.cell_language(text)]
+    return [(index, text, span) for index, text, span in found if not cell_language(text)]
 
 
 def _is_python(cell: dict[str, Any]) -> bool:
@@ -170,16 +168,16 @@ def _text(value: Any) -> str:
     raise ValueError("the source of a cell is neither text nor a list of lines")
 
 
-def _array(raw: str, span: Span) -> int:
+def _array(raw: str, span: Span) -> list[Span]:
     if raw[span[0]] != "[":
         raise ValueError("its cells are not a list")
-    return span[0]
+    return elements(raw, span[0])
 
 
-def _object(raw: str, span: Span) -> int:
+def _object(raw: str, span: Span) -> dict[str, Span]:
     if raw[span[0]] != "{":
         raise ValueError("one of its cells is not an object")
-    return span[0]
+    return members(raw, span[0])
 
 
 def _compose(raw: str, found: list[tuple[int, str, Span]]) -> Notebook:
@@ -191,7 +189,7 @@ def _compose(raw: str, found: list[tuple[int, str, Span]]) -> Notebook:
     errors: list[str] = []
     length = 0
     for index, source, span in found:
-        masked = magics.mask(source)
+        masked = mask(source)
         if error := _syntax_error(masked):
             errors.append(f"cell {index}{error}")
             continue
@@ -222,40 +220,37 @@ def _syntax_error(source: str) -> str:
 
 def _unmask(text: str, cell: Cell) -> str:
     try:
-        source = magics.unmask(text, cell.source)
-    except magics.LostMask:
+        source = unmask(text, cell.source)
+    except LostMask:
         raise LostCell(f"it would change a magic, shell or help line of cell {cell.index}") from None
-    if magics.cell_magic_line(source) != magics.cell_magic_line(cell.source):
+    if cell_magic_line(source) != cell_magic_line(cell.source):
         raise LostCell(f"the cell magic of cell {cell.index} has to stay above all else")
     return source
 
 
 def members(raw: str, start: int) -> dict[str, Span]:
-    """The spans of the values of the JSON object that begins at `start` of valid JSON; the last of equal keys."""
-    spans: dict[str, Span] = {}
-    at = _skip(raw, start + 1)
-    while raw[at] != "}":
-        key, at = _DECODER.raw_decode(raw, at)
-        at = _skip(raw, _skip(raw, at) + 1)
-        _, end = _DECODER.raw_decode(raw, at)
-        spans[key] = at, end
-        at = _skip_comma(raw, end)
-    return spans
+    return dict(_entries(raw, start))
 
 
 def elements(raw: str, start: int) -> list[Span]:
-    """The spans of the elements of the JSON array that begins at `start` of valid JSON."""
-    spans: list[Span] = []
+    return [span for _, span in _entries(raw, start)]
+
+
+def _entries(raw: str, start: int) -> Iterator[tuple[str, Span]]:
+    is_object = raw[start] == "{"
     at = _skip(raw, start + 1)
-    while raw[at] != "]":
+    while raw[at] not in "}]":
+        key = ""
+        if is_object:
+            key, at = _DECODER.raw_decode(raw, at)
+            at = _skip(raw, _skip(raw, at) + 1)
         _, end = _DECODER.raw_decode(raw, at)
-        spans.append((at, end))
-        at = _skip_comma(raw, end)
-    return spans
+        yield key, (at, end)
+        at = _skip(raw, end)
+        at = _skip(raw, at + 1) if raw[at] == "," else at
 
 
 def with_text(raw: str, span: Span, text: str) -> str:
-    """The JSON of the string, or list of lines, at `span` changed to say `text`, laid out as it was."""
     ascii_only = raw.isascii() and _NON_ASCII_ESCAPE.search(raw) is not None
     start, end = span
     if raw[start] == '"':
@@ -275,6 +270,121 @@ def _skip(raw: str, at: int) -> int:
     return blank.end()
 
 
-def _skip_comma(raw: str, at: int) -> int:
-    at = _skip(raw, at)
-    return _skip(raw, at + 1) if raw[at] == "," else at
+# Cell magics that run their cell as Python in the notebook's own namespace; the cells of all others are not Python.
+PYTHON_CELL_MAGICS = frozenset(
+    {"time", "timeit", "capture", "prun", "memit", "snakeviz", "scalene", "pyinstrument", "wandb", "debug"}
+)
+
+_CELL_MAGIC = re.compile(r"\s*%%(\S*)")
+_CONTINUED_LINE = re.compile(r"(?:[^\r\n]*\\(?:\r\n|\r|\n))*[^\r\n]*")
+_ESCAPED = re.compile(r"[ \t]*(?=[%!?,;/])")
+_HELP = re.compile(r"([ \t]*)[^\s#'\"=()]+\?{1,2}[ \t]*;?[ \t]*(?=[\r\n]|\Z)")
+_TARGET = r"[A-Za-z_][\w.]*(?:\[[^\]\r\n]*\])?"
+_ASSIGNED = re.compile(rf"[ \t]*{_TARGET}(?:[ \t]*,[ \t]*{_TARGET})*[ \t]*=[ \t]*(?=[!%])")
+_TIMED = re.compile(r"[ \t]*%time ")
+_TOKEN = re.compile(
+    r"""
+      (?P<comment>\#[^\r\n]*)
+    | (?P<string>\"{3}(?:\\.|[^\\])*?(?:\"{3}|\Z) | '{3}(?:\\.|[^\\])*?(?:'{3}|\Z)
+        | "(?:\\(?:\r\n|.)|[^\\"\r\n])*"? | '(?:\\(?:\r\n|.)|[^\\'\r\n])*'?)
+    | (?P<open>[(\[{]) | (?P<close>[)\]}])
+    | (?P<continuation>\\(?:\r\n|\r|\n)) | (?P<newline>\r\n|\r|\n)
+    | (?P<other>[^\#"'()\[\]{}\\\r\n]+|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_LINE_START, _LINE_END = r"(?:\A|(?<=[\r\n]))", r"(?=[\r\n]|\Z)"
+_MASK = re.compile(
+    rf"{_LINE_START}[ \t]*(0(?:\#~*)?){_LINE_END} | =[ \t]*(_(?:\#~*)?){_LINE_END}"
+    rf" | {_LINE_START}(\#~*){_LINE_END} | {_LINE_START}[ \t]*(if\ 1:\ )",
+    re.VERBOSE,
+)
+
+
+class LostMask(ValueError):
+    """Masked text was changed, and can't be restored."""
+
+
+def cell_language(source: str) -> str:
+    """The magic of a cell in another language; empty for Python."""
+    magic = _CELL_MAGIC.match(source)
+    return "" if magic is None or magic[1] in PYTHON_CELL_MAGICS else f"%%{magic[1]}"
+
+
+def cell_magic_line(source: str) -> str:
+    magic = _CELL_MAGIC.match(source)
+    return source[magic.start(1) :].partition("\n")[0] if magic else ""
+
+
+def mask(source: str) -> str:
+    """`source` with magics, shell and help lines replaced by Python of the same length."""
+    parts: list[str] = []
+    position = 0
+    while position < len(source):
+        part = _masked_line(source, position) or source[position : _statement_end(source, position)]
+        parts.append(part)
+        position += len(part)
+    return "".join(parts)
+
+
+def _left_out(source: str) -> Iterator[tuple[int, str]]:
+    """The lines that `mask` takes out, numbered from 1; not those it runs as Python."""
+    masked = mask(source)
+    for match in _MASK.finditer(masked):
+        start, end = match.span(match.lastindex or 0)
+        if masked[start] in "0_" and masked[start:end] != source[start:end] and not source.startswith("%%", start):
+            yield source.count("\n", 0, start) + 1, source[source.rfind("\n", 0, start) + 1 : end].strip()
+
+
+def unmask(text: str, source: str) -> str:
+    """Raises LostMask."""
+    masked = mask(source)
+    old = [match.span(match.lastindex or 0) for match in _MASK.finditer(masked)]
+    new = [match.span(match.lastindex or 0) for match in _MASK.finditer(text)]
+    if [masked[start:end] for start, end in old] != [text[start:end] for start, end in new]:
+        raise LostMask
+    parts: list[str] = []
+    position = 0
+    for (old_start, old_end), (start, end) in zip(old, new, strict=True):
+        parts += text[position:start], source[old_start:old_end]
+        position = end
+    return "".join([*parts, text[position:]])
+
+
+def _masked_line(source: str, start: int) -> str:
+    line = _CONTINUED_LINE.match(source, start)
+    assert line is not None
+    text = line[0]
+    if timed := _TIMED.match(text):
+        head = text[: timed.end() - len("%time ")]
+        if not _syntax_error("if 1: " + text[timed.end() :]):
+            return head + "if 1: " + text[timed.end() :]
+    if assigned := _ASSIGNED.match(text):
+        return text[: assigned.end()] + _blank(text[assigned.end() :], "_")
+    if escaped := _ESCAPED.match(text):
+        return escaped[0] + _blank(text[escaped.end() :], "0")
+    if help_line := _HELP.match(text):
+        return help_line[1] + _blank(text[help_line.end(1) :], "0")
+    return ""
+
+
+def _blank(text: str, value: str) -> str:
+    """An expression as long as `text`, followed by comments as long as its continuation lines."""
+
+    def blank_line(line: re.Match[str]) -> str:
+        head = value if line.start() == 0 else ""
+        return f"{head}#{'~' * len(line[0])}"[: len(line[0])]
+
+    return re.sub(r"[^\r\n]+", blank_line, text)
+
+
+def _statement_end(source: str, start: int) -> int:
+    depth = 0
+    for token in _TOKEN.finditer(source, start):
+        if token.lastgroup == "open":
+            depth += 1
+        elif token.lastgroup == "close":
+            depth = max(depth - 1, 0)
+        elif token.lastgroup == "newline" and not depth:
+            return token.end()
+    return len(source)

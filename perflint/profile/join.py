@@ -1,4 +1,4 @@
-"""Joins a process of the user's program to a profile: counts its steps, and records some of them."""
+"""Joins a process to a profile: counts its steps, and records some."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Agent:
 
 
 class Recording:
-    """Times some steps of the kind `unit`, then traces some, then looks at the operations of a few."""
+    """Times steps of the kind `unit`, then traces some, then looks at the operations of a few."""
 
     def __init__(self, unit: str, usual: float, orders: Orders, run: Path, owners: Owners, users: Users) -> None:
         self.unit = unit
@@ -149,7 +149,7 @@ class Recording:
         self._save()
 
     def give_up(self, error: Exception) -> None:
-        """Record no more, and say why: what is half recorded is no profile."""
+        """Record no more, and say why: half a record is no profile."""
         self._stop()
         self._record.marks.clear()
         self._record.notes.append(f"its steps could not be recorded: {error!r}")
@@ -239,7 +239,7 @@ class Recording:
 
 
 def _note(moments: list[int], *, is_last: bool = True) -> int:
-    """Note the end of a step, of the last one with what the device has to do still; return when the host was there."""
+    """Note the end of a step, of the last one once the device is done; return when the host was there."""
     reached = time.time_ns()
     if is_last:
         synchronize()
@@ -248,9 +248,9 @@ def _note(moments: list[int], *, is_last: bool = True) -> int:
 
 
 def _unload() -> None:
-    """Have the profiler unload CUPTI as it stops, which would slow launches to the end of the program.
+    """Have the profiler unload CUPTI as it stops, else it slows launches until the program ends.
 
-    It then can't be loaded again where graphs are replayed by older versions of CUDA.
+    Older CUDA can't load it again where graphs are replayed.
     """
     version = str(sys.modules["torch"].version.cuda or "0.0")
     if tuple(map(int, version.split(".")[:2])) >= _UNLOADS:
@@ -258,7 +258,7 @@ def _unload() -> None:
 
 
 class _Calls:
-    """Counts the calls of models that are in no other module's: steps of programs that have no other ones.
+    """Counts calls of outermost models, the steps of programs without others.
 
     A module without parameters is no model: it may transform each sample of a batch.
     """

@@ -1,4 +1,4 @@
-"""Notes where a process is, and when: at which of the user's lines, waiting for which loader, in which optimizer."""
+"""Notes when a process was at which of the user's lines, waited for which loader, was in which optimizer."""
 
 from __future__ import annotations
 
@@ -32,13 +32,12 @@ _MOST_PARTS = 50
 
 
 class Users:
-    """Tells the user's files from libraries: those that lie in none of the folders `libraries`."""
+    """Tells the user's files from those below `libraries`."""
 
     def __init__(self, libraries: tuple[str, ...]) -> None:
         self._is_users = functools.cache(lambda name: not name.startswith((*libraries, "<")))
 
     def owns(self, code: CodeType) -> bool:
-        """Whether a code object comes from a file of the user's."""
         return self._is_users(code.co_filename)
 
     def files(self) -> list[str]:
@@ -47,7 +46,7 @@ class Users:
         return sorted(name for name in names if isinstance(name, str) and name.endswith(".py") and self._is_users(name))
 
     def place(self, frame: FrameType | None) -> tuple[str, int]:
-        """The file and line of the innermost of the user's frames from `frame` outwards; ("", 0) without any."""
+        """Of the innermost user's frame from `frame` outwards; ("", 0) without any."""
         found = next(self.frames(frame), None)
         return (found.f_code.co_filename, found.f_lineno) if found else ("", 0)
 
@@ -59,10 +58,10 @@ class Users:
 
 
 class Lines:
-    """Traces this thread between `start` and `stop`; `inspect` is called with the user's frames as they return.
+    """Traces this thread between `start` and `stop`; `inspect` gets the user's frames as they return.
 
-    `times[i]` is when the thread came to the line of node number `at[i]`, where it stays until the next one. `frames`
-    are those that it was in at the start.
+    At `times[i]` the thread came to the line of node `at[i]`, and stayed until the next. `frames` are those at the
+    start.
     """
 
     def __init__(self, users: Users, inspect: Inspect = lambda _: None) -> None:
@@ -76,7 +75,7 @@ class Lines:
         self._tool = -1
 
     def start(self, frame: FrameType | None) -> bool:
-        """Trace from now on, in `frame` and what it was called by as well; False if somebody else traces."""
+        """Trace from now on, also in `frame` and its callers; False if somebody else traces."""
         self._thread = threading.get_ident()
         self.frames = list(self._users.frames(frame))[::-1]
         for each in self.frames:
@@ -84,7 +83,7 @@ class Lines:
         return self._monitor() if _MONITORING else self._trace()
 
     def stop(self) -> None:
-        """Trace no more, unless somebody else does meanwhile."""
+        """Trace no more, unless somebody else has begun to."""
         if self._tool >= 0:
             for code in {code for _, code, _ in self._ids}:
                 _MONITORING.set_local_events(self._tool, code, 0)
@@ -193,14 +192,11 @@ class Lines:
 
 
 class Facts:
-    """What was `seen`: descriptions of values, by file, function and name."""
-
     def __init__(self) -> None:
         self.seen: dict[tuple[str, str, str], set[str]] = {}
         self._looks: dict[Any, int] = {}
 
     def note(self, frame: FrameType) -> None:
-        """Note what the variables of a function hold, unless it was looked at often enough."""
         code = frame.f_code
         looks = self._looks.get(code, 0)
         if looks >= _TIMES or (not looks and len(self._looks) >= _MOST_FUNCTIONS):
@@ -237,7 +233,7 @@ def _described(value: Any) -> str:
     return ""
 
 
-_MOST_WORKERS = 32  # that are looked at
+_MOST_WORKERS = 32
 _TRACED, _TIMED = 2, 10  # the number of the batch that a worker fetches by line, and of the last one that is timed
 _MOST_NOTED = 100_000
 
@@ -245,8 +241,6 @@ Place = tuple[str, int]
 
 
 class Owners:
-    """Notes in `fetches` and `optimizers` when the objects of this process were at work, while it is `noting`."""
-
     def __init__(self, users: Users) -> None:
         self.noting = False
         self.fetches: list[Owned] = []
@@ -305,7 +299,7 @@ class Owners:
 
 
 class Workers:
-    """Measures in each worker of a loader how long its batches take, one of them by line."""
+    """Measures in each worker of a loader how long batches take, one of them by line."""
 
     def __init__(self, users: Users, run: Path) -> None:
         self._users, self._run = users, run

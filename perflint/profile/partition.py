@@ -1,8 +1,8 @@
-"""Divides the wall time of a step: each moment goes to one regime, and to the source line that is responsible.
+"""Divides the wall time of a step: each moment goes to one regime and to the responsible line.
 
-While the GPU works, a moment is of the kernel's kind and of the line that launched it. While it idles, it goes to what
-the host does: it waits for a loader, or is at work itself. A read makes the host fall behind by the time that it waited
-for a busy GPU: so much of the idling that follows, and no more, would not have been without it.
+While the GPU works, a moment is of the kernel's kind and of the line that launched it; while it idles, of what the host
+does: it waits for a loader, or works. A read makes the host fall behind by as long as it waited for a busy GPU: so much
+of the idling that follows, and no more, is the read's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from perflint.profile.roofline import Regime, of_operation, of_work
 _PRIORITY = (Regime.COMPUTE, Regime.MEMORY, Regime.INPUT, Regime.READS, Regime.COMMUNICATION)
 _CALL_TICKS = 4
 _LEAST_LEFT = 0.7  # of what it would be if tracing slowed all that the host does alike
-_WAITS = ("Synchronize", "Memcpy")  # in the names of CUDA's functions that wait for the device
+_WAITS = ("Synchronize", "Memcpy")
 _SECOND = 1e9
 
 Place = tuple[str, int]
@@ -29,7 +29,7 @@ NOBODY: Place = ("", 0)
 
 
 class Cell(NamedTuple):
-    """The seconds of a step that go to a regime at a node, for an object made at the place `owner`, or nobody."""
+    """The seconds of a step in a regime at a node, for an object made at the place `owner`, or nobody."""
 
     regime: Regime
     node: int
@@ -42,7 +42,7 @@ _Sums = dict[_Key, float]
 
 
 class _Busy(NamedTuple):
-    """Work from `begin` to `end`; at the `moment` of its launch the host was at the line that is responsible."""
+    """Work from `begin` to `end`; its line is where the host was at the `moment` of launch."""
 
     begin: int
     end: int
@@ -55,9 +55,9 @@ _Timed = TypeVar("_Timed", Owned, Span, _Busy)
 
 @dataclass(frozen=True)
 class Division:
-    """The cells of a step of so many `seconds` on average; recorded steps took `slowdown` times as long.
+    """The cells of an average step of `seconds`; recorded steps took `slowdown` times as long.
 
-    Only the steps in the `windows` count; the `left_out` were much longer, as where an epoch ends.
+    Only steps in the `windows` count; the `left_out` were much longer, as where an epoch ends.
     """
 
     cells: tuple[Cell, ...]
@@ -77,10 +77,9 @@ class Division:
 
 
 def divide(record: Record) -> Division:
-    """Divide the wall time of the traced steps, scaled to that of the timed ones.
+    """Divide the wall time of the traced steps, scaled to the timed ones.
 
-    Work on a GPU takes no longer for being traced. What the host does takes longer by as much for each line, call or
-    operation that is noted.
+    GPU work takes no longer for being traced; host work does, by as much for each line, call or operation noted.
     """
     timed = usual(record.timed, record.fetches, TIMED)
     traced = usual(record.marks, record.fetches, TRACED)
@@ -95,9 +94,9 @@ def divide(record: Record) -> Division:
 
 
 def _scaled(record: Record, busy: _Sums, idle: _Sums, ratio: float, wanted: float) -> Iterator[tuple[_Key, float]]:
-    """The nanoseconds of busy and idle times, so that they add up to those that are `wanted`.
+    """Nanoseconds of busy and idle times, scaled to add up to those `wanted`.
 
-    Waits for batches were `ratio` times as long in timed steps.
+    Timed steps waited `ratio` times as long for batches.
     """
     fixed, free = (busy, idle) if record.is_gpu else ({}, {**idle, **busy})
     waits = {key: each for key, each in free.items() if key[0] is Regime.INPUT}
@@ -118,7 +117,6 @@ def _scaled(record: Record, busy: _Sums, idle: _Sums, ratio: float, wanted: floa
 
 
 def _waits(record: Record, timed: Sequence[Window], traced: Sequence[Window]) -> float:
-    """How long the timed steps waited for batches, as a multiple of what the traced ones did."""
     before, after = (waited(windows, record.fetches) for windows in (timed, traced))
     return before / len(timed) / (after / len(traced)) if before and after else 1.0
 
@@ -161,8 +159,7 @@ class Host:
 def _swept(record: Record, host: Host, windows: Sequence[tuple[int, int]]) -> tuple[_Sums, _Sums]:
     busy: _Sums = defaultdict(float)
     idle: _Sums = defaultdict(float)
-    works = _work(record, host)
-    launches = {call.link: call.begin for call in record.calls if call.link}
+    works, launches = _work(record, host), record.launches
     begun = {span.begin: launches.get(span.link, span.begin) for span in record.work}
     segments = list(_segments(works))
     reads = _Reads(record, segments)
@@ -185,9 +182,9 @@ def _swept(record: Record, host: Host, windows: Sequence[tuple[int, int]]) -> tu
 
 def _work(record: Record, host: Host) -> list[_Busy]:
     if record.is_gpu:
-        launches = {call.link: call.begin for call in record.calls if call.link}
+        launched = record.launches
         return [
-            _Busy(span.begin, span.end, of_work(span.name), launches.get(span.link, span.begin)) for span in record.work
+            _Busy(span.begin, span.end, of_work(span.name), launched.get(span.link, span.begin)) for span in record.work
         ]
     found = [
         _Busy(begin, end, of_operation(span.name), begin)
@@ -198,7 +195,6 @@ def _work(record: Record, host: Host) -> list[_Busy]:
 
 
 def _segments(works: Iterable[_Busy]) -> Iterator[_Busy]:
-    """The work that counts at each moment, where several overlap."""
     pending = deque(sorted(works))
     active: list[tuple[int, int, _Busy]] = []
     now = 0
@@ -219,7 +215,7 @@ def _segments(works: Iterable[_Busy]) -> Iterator[_Busy]:
 
 
 class _Reads:
-    """The calls that waited for a busy device, and by how much the host could be ahead without them."""
+    """Calls that waited for a busy device, and by how much the host could be ahead without them."""
 
     def __init__(self, record: Record, segments: Sequence[_Busy]) -> None:
         threads = {call.thread for call in record.calls}
@@ -233,7 +229,7 @@ class _Reads:
         self._credits: deque[tuple[int, int]] = deque()  # nanoseconds, and when the call began
 
     def charged(self, moment: int, nanoseconds: int) -> Iterator[tuple[int, int]]:
-        """What of some idling at a moment would not have been without calls before: nanoseconds, and their moments."""
+        """What part of some idling earlier calls caused: nanoseconds, and their moments."""
         while self._next < len(self.calls) and self.calls[self._next].end <= moment:
             call = self.calls[self._next]
             waited = sum(each.end - each.begin for each in _within(self._segments, call.begin, call.end))
@@ -275,7 +271,6 @@ def _doing(
 
 
 def _within(spans: Sequence[_Timed], begin: int, end: int) -> list[_Timed]:
-    """The parts of spans, which are in order, that lie between two moments."""
     place = max(bisect_right(spans, begin, key=lambda each: each.begin) - 1, 0)
     found = []
     while place < len(spans) and spans[place].begin < end:

@@ -1,4 +1,4 @@
-"""What is recorded of a program by which orders, and how events become it: plain data, told through files."""
+"""Orders and records of a profile as plain data in files, and how events become records."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from perflint.verify.agent.timeline import has, is_work, lag_of
 from perflint.verify.messages import BACKWARD, BATCH, CALLS, OPTIMIZER, Undoable
 
 AGENT = "perflint.profile.join"
-STEPS = "steps"  # the kind of tallies that count steps
+STEPS = "steps"
 KINDS = (OPTIMIZER, BATCH, BACKWARD, CALLS)  # of what may be a step, the best first
 OPERATION_STEPS = 2  # whose operations are looked at in the end
 LEAST = 4  # steps of a profile: to warm up, to time, to start the profiler in, to trace
-_RECORD, _WORKER, _DONE = "record.", "worker.", "done."  # prefixes of files in the folder of a run
+_RECORD, _WORKER, _DONE = "record.", "worker.", "done."
 
 TIMED, TRACED = 4.0, 1.5  # times the median that a step may take
 _LEAST = 2_000_000  # nanoseconds above it
@@ -28,15 +28,15 @@ _AHEAD = 3.0  # times the median
 
 _Key = tuple[str, tuple[tuple[int, ...], ...], tuple[str, ...], tuple[Any, ...]]
 Window = tuple[int, int]  # nanoseconds: the begin and the end of a step
-_WORTH = ("Launch", "Memcpy", "Memset", "Synchronize")  # in the names of CUDA's functions that are kept
-_SHOWN = 8  # dimensions of an argument
+_WORTH = ("Launch", "Memcpy", "Memset", "Synchronize")
+_SHOWN = 8
 
 
 @dataclass(frozen=True)
 class Orders(Undoable):
-    """Profile `steps` steps after `warm_up` others and `timed` ones; write a trace of some to a file, if one is named.
+    """Profile `steps` steps after `warm_up` others and `timed` ones; write a trace of some to a file, if named.
 
-    Lines are those of files below none of the folders `libraries`. Steps are of the kind `unit`, if that is known.
+    Lines of files below `libraries` don't count. Steps are of the kind `unit`, if known.
     """
 
     steps: int
@@ -51,7 +51,6 @@ class Orders(Undoable):
         return self.warm_up + self.timed + 1 + self.steps
 
     def within(self, unit: str, number: int) -> Orders:
-        """What a program with so many steps in all, at least LEAST of them, leaves room for."""
         steps = max(1, min(self.steps, (number - OPERATION_STEPS - 1) // 4))
         timed = min(2 * steps, number - 2 - steps)
         warm_up = max(1, min(self.warm_up, number - OPERATION_STEPS - 2 - timed - steps))
@@ -61,7 +60,7 @@ class Orders(Undoable):
 class Span(NamedTuple):
     """What took from `begin` to `end`, in nanoseconds since 1970.
 
-    `link` is the same for a kernel and the call that launched it; `thread` is the operating system's number of one.
+    A kernel and its launching call have the same `link`; `thread` is the system's number of one.
     """
 
     begin: int
@@ -72,8 +71,6 @@ class Span(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """When an object was at work that was made at a line of a file: a loader, an optimizer."""
-
     begin: int
     end: int
     path: str
@@ -81,7 +78,7 @@ class Owned(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A line of a file, in a `function`, that was reached from the node number `parent`; -1 for none."""
+    """A line of a file, in a `function`, reached from the node number `parent`; -1 for none."""
 
     parent: int
     path: str
@@ -90,9 +87,9 @@ class Node(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """Calls of an operation with inputs of these shapes and types: their number, and the seconds of all its kernels.
+    """Calls of an operation with inputs of these shapes and types, and the seconds of their kernels.
 
-    `given` holds the numbers among its arguments, and `kernel` names the kernel that took longest.
+    `given` holds the numbers among its arguments, `kernel` names the longest kernel.
     """
 
     name: str
@@ -106,14 +103,14 @@ class Operation(NamedTuple):
 
 @dataclass
 class Record:
-    """What one rank has recorded by now: first steps are timed, then traced, then their operations are looked at.
+    """What one rank has recorded: first steps are timed, then traced, then their operations looked at.
 
-    `timed` are the ends of steps without a profiler, `marks` those of traced ones, in nanoseconds since 1970; the first
-    of each is the end of the step before them. On a GPU, `work` is what it did in traced steps and `calls` those of
-    CUDA's functions; elsewhere `ops` are torch's operations. `times` are when the `main` thread came to the line of
-    the node in `at`. `fetches` are waits for loaders, also of the timed steps; `optimizers` steps of these.
-    `operations` are those of `operation_steps` further steps. `settings` are torch's, `facts` what was seen of values,
-    by file, function and name. It `is_blind` where nothing could be traced but lines.
+    `timed` are the ends of untraced steps, `marks` of traced ones, in nanoseconds since 1970; the first of each ends
+    the step before. On a GPU, `work` is its work in traced steps and `calls` are CUDA calls; elsewhere `ops` are
+    torch's operations. The `main` thread came at `times` to the lines of the nodes `at`. `fetches` are waits for
+    loaders, also in timed steps; `optimizers` their steps. `operations` are those of `operation_steps` further steps.
+    `settings` are torch's; `facts` what was seen of values by file, function and name. Where it `is_blind`, nothing but
+    lines could be traced.
     """
 
     rank: int = 0
@@ -146,9 +143,14 @@ class Record:
     def is_complete(self) -> bool:
         return self.operation_steps > 0
 
+    @property
+    def launches(self) -> dict[int, int]:
+        """When work was launched, by its link."""
+        return {call.link: call.begin for call in self.calls if call.link}
+
 
 class Fetches(NamedTuple):
-    """Batches that a worker has fetched: the seconds of each, and of one more by nodes, as of a `Record`."""
+    """A worker's batches: the seconds of each, and of one more by nodes, as in a `Record`."""
 
     seconds: list[float]
     nodes: list[Node]
@@ -190,10 +192,10 @@ def _write(path: Path, value: object) -> None:
 
 
 def usual(marks: Sequence[int], fetches: Sequence[Owned], most: float) -> list[Window]:
-    """The steps between `marks` that take at most so many times the median, or hardly more.
+    """The steps between `marks` that take at most `most` times the median, or hardly more.
 
-    Waits for batches come in bursts, and don't count here. The last step ends with an idle device: if it takes by far
-    the longest, the host was ahead in the others, whose lengths say nothing then.
+    Waits for batches come in bursts, and don't count. The last step ends with an idle device: if it is by far the
+    longest, the host was ahead in the others, whose lengths say nothing.
     """
     steps = list(pairwise(marks))
     lengths = [end - begin - waited([(begin, end)], fetches) for begin, end in steps]
@@ -214,7 +216,7 @@ def mean(windows: Sequence[Window]) -> float:
 
 
 def keep_steps(record: Record, events: Sequence[Any], last: int) -> None:
-    """Put what happened in the traced steps into the record; behind the nanosecond `last` the host waited for us."""
+    """Record what happened in the traced steps; after the nanosecond `last` the host waited for us."""
     begin = record.marks[0]
     if not record.is_gpu:
         ops = (event for event in events if event.duration_ns() > 0)
@@ -254,7 +256,7 @@ def keep_operations(record: Record, events: Sequence[Any], steps: int) -> None:
 
 
 def innermost(ops: Iterable[Span]) -> Iterator[tuple[int, int, Span]]:
-    """The parts of nested operations in which they call no other one, thread by thread."""
+    """The parts of nested operations in which they call no other, thread by thread."""
     threads: dict[int, list[Span]] = defaultdict(list)
     for op in ops:
         threads[op.thread].append(op)

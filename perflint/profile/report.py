@@ -135,12 +135,11 @@ def _dot(across: Axis, up: Axis, point: Point, longest: float, *, named: bool) -
 
 
 _FOLDER = Path(__file__).parent
-_LINES = 40  # that are shown
+_LINES = 40
 _LEAST = 0.002  # of a step is worth a line
 
 
 def page(profiled: Report) -> str:
-    """The page; users' text is escaped, and encodes in UTF-8."""
     profile = profiled.profile
     lines = [each for each in profile.lines if each.own_ms >= _LEAST * profile.step_ms or each.launches >= 1][:_LINES]
     return report.template(_FOLDER / "page.html").render(

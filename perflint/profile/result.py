@@ -25,7 +25,7 @@ _IDLING, _IDLE = ("overhead", "input", "host reads"), 1.1
 Milliseconds = dict[str, float]  # of a step, by the regime that they go to
 
 _VERSION, _NAME = 2, "profiles"
-_MOST = 20  # programs
+_MOST = 20
 EMPTY: Mapping[str, bytes] = {}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)  # which take time where they are called
 _OF_GROUP = {"sync": (Regime.READS, Regime.INPUT), "data": (Regime.INPUT,)}  # what fixes of a group save
@@ -33,10 +33,10 @@ _OF_GROUP = {"sync": (Regime.READS, Regime.INPUT), "data": (Regime.INPUT,)}  # w
 
 @dataclass
 class LineCost:
-    """What a line of a file costs in a step: `own` of its wall time, `total` also in the user's functions it calls.
+    """What a line costs in a step: its `own` wall time, in `total` with the user's functions that it calls.
 
-    `launches` are those of kernels and copies, `device_ms` what these took, `host_ms` how long the host was at the
-    line. `copies` go between host and device, `pageable` of them from or to memory that is not pinned.
+    `launches` are of kernels and copies, which took `device_ms`; the host was `host_ms` at the line. `copies` go
+    between host and device, `pageable` of them from or to memory that is not pinned.
     """
 
     path: str
@@ -61,7 +61,7 @@ class LineCost:
 
 @dataclass(frozen=True)
 class Rank:
-    """A rank's step: its own milliseconds, and those in which it did nothing but communicate."""
+    """`communication_ms` are those in which it only communicated."""
 
     rank: int
     step_ms: float
@@ -70,8 +70,6 @@ class Rank:
 
 @dataclass(frozen=True)
 class Fact:
-    """What a variable of a function held, in words, one for each kind of value that was seen."""
-
     path: str
     function: str
     name: str
@@ -80,12 +78,12 @@ class Fact:
 
 @dataclass(frozen=True)
 class Profile:
-    """The profile of a program; `files` holds digests of the files that its lines are in.
+    """A program's profile; `files` holds digests of the files of its lines.
 
-    `steps` of the kind `unit` took `step_ms` each, and while they were traced `slowdown` times as long. `shares` by
-    regime add up to 1; there are none where nothing was seen but lines. `made` are the lines that make loaders and
-    optimizers, with what these cost. A batch takes a loader's worker `batch_ms`, and the `worker_lines` of that. With
-    several `ranks`, all else is of the slowest.
+    `steps` of the kind `unit` took `step_ms` each, traced ones `slowdown` times as long. `shares` by regime add up to
+    1, or are missing where only lines were seen. `made` are the lines that make loaders and optimizers, with their
+    costs. A batch takes a worker `batch_ms`, spread over `worker_lines`. With several `ranks`, all else is of the
+    slowest.
     """
 
     program: str
@@ -111,12 +109,12 @@ class Profile:
 
     @property
     def regime(self) -> str:
-        """What takes most of a step; where it is close, rather what keeps a device waiting."""
+        """What takes most of a step; where it is close, what keeps a device waiting."""
         return max(self.shares, key=lambda name: self.shares[name] * (_IDLE if name in _IDLING else 1), default="")
 
     @property
     def idle_rules(self) -> frozenset[str]:
-        """The rules of whose defects this profile can't tell the cost: there was no GPU that they keep waiting."""
+        """Rules whose cost this profile can't tell, as there was no GPU to keep waiting."""
         return frozenset() if self.is_gpu else frozenset(each.name for each in all_rules() if each.needs_gpu)
 
     def ms(self, regime: str) -> float:
@@ -124,7 +122,6 @@ class Profile:
 
 
 def read(file: Path) -> tuple[Profile, ...]:
-    """The profiles in a file, the latest first; none where there is no such file, or another version's."""
     with suppress(*stored.DAMAGED):
         profiles, project = stored.load(file, _VERSION, _NAME, Profile), stored.project_of(file)
         return tuple(_with_paths(each, lambda name: os.path.normpath(project / name)) for each in profiles)
@@ -132,7 +129,7 @@ def read(file: Path) -> tuple[Profile, ...]:
 
 
 def keep(project: Path, profile: Profile) -> Path:
-    """Keep a profile in place of the last one of its program; raises OSError."""
+    """Raises OSError."""
     file = stored.made(project) / stored.PROFILES
     others = [each for each in read(file) if each.program != profile.program]
     root = stored.project_of(file)
@@ -150,16 +147,15 @@ def _with_paths(profile: Profile, change: Callable[[str], str]) -> Profile:
 
 
 def with_known_costs(result: RunResult, root: Path, open_: Mapping[str, bytes] = EMPTY) -> RunResult:
-    """`result` with what profiles in the project of `root` have measured of its findings.
+    """`result` with what the project's profiles have measured of its findings.
 
-    Files by the paths `open_` hold other bytes than on the disk, as in an editor.
+    Files by the paths `open_` hold other bytes than the disk, as in an editor.
     """
     file = stored.nearest(root.resolve(), stored.PROFILES)
     return with_costs(result, read(file), open_) if file else result
 
 
 def with_costs(result: RunResult, profiles: Iterable[Profile], open_: Mapping[str, bytes] = EMPTY) -> RunResult:
-    """`result`, each finding with its cost in the first profile that has seen its code as it is now."""
     known = list(profiles)
     return replace(result, files=tuple(_costed(file, known, open_.get(file.path)) for file in result.files))
 
@@ -185,7 +181,7 @@ def _of(diagnostic: Diagnostic, profiles: Iterable[tuple[Profile, Costs]]) -> Di
 
 @dataclass(frozen=True)
 class Code:
-    """A file's digest, its statements, the last line of each by the first, and the names in each line."""
+    """A file's digest, its statements' last lines by their first, and the names in each line."""
 
     path: str
     digest: str

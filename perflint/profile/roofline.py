@@ -14,8 +14,6 @@ from perflint.profile.record import Operation, Record
 
 
 class Regime(str, Enum):
-    """What the time of a step goes to."""
-
     OVERHEAD = "overhead"
     INPUT = "input"
     READS = "host reads"
@@ -47,7 +45,7 @@ _FREE = re.compile(
 
 @cache
 def of_work(name: str) -> Regime:
-    """What a kernel or copy on a GPU is, by its name; a copy to the host serves a read, one to the device is input."""
+    """What a GPU kernel or copy is, by name: copies to the host serve reads, those to the device are input."""
     if name.startswith("Memcpy"):
         return Regime.INPUT if "HtoD" in name else Regime.READS if "DtoH" in name else Regime.MEMORY
     if _COLLECTIVES.search(name):
@@ -57,7 +55,7 @@ def of_work(name: str) -> Regime:
 
 @cache
 def of_operation(name: str) -> Regime:
-    """What an operation on a CPU does itself, without those that it calls: none of the work but overhead, at times."""
+    """What an operation on a CPU does itself, without those it calls: nothing but overhead, at times."""
     if _COLLECTIVES.search(name):
         return Regime.COMMUNICATION
     if _OPERATIONS.match(name):
@@ -84,16 +82,16 @@ _BYTES = {
     "c10::complex<double>": 16,
 }
 _FORMATS = {"double": "fp64", "float": "fp32", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
-_MAIN = 12  # operations that are kept
+_MAIN = 12
 
 Shapes = Sequence[tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class Point:
-    """An operation in a step: its calls and seconds, the FLOPs and bytes of all, its format, and the kernel behind it.
+    """An operation in a step: its calls and seconds, all FLOPs and bytes, its format, the kernel behind it.
 
-    Where no formula is known, `flops` are one for each element of the largest input; `bytes` are 0 without shapes.
+    Without a known formula, `flops` are one for each element of the largest input; without shapes, `bytes` are 0.
     """
 
     name: str
@@ -113,10 +111,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Roofline:
-    """The main operations of a step, longest first, with the peaks of the device if it is known.
+    """A step's main operations, longest first, with the device's peaks if known.
 
-    `achieved` are FLOP/s of arithmetic by format, `peak_share` the share of the peaks that was reached in its time;
-    `bandwidth` is bytes/s of what memory bounds.
+    `achieved` are FLOP/s of arithmetic by format, `peak_share` their share of the peaks; `bandwidth` is bytes/s of what
+    memory bounds.
     """
 
     points: tuple[Point, ...]
@@ -168,9 +166,9 @@ def _format(operation: Operation, record: Record) -> str:
 
 
 def moved(operation: Operation) -> float:
-    """The bytes of the distinct inputs of one call, and of an output that is like the largest of them.
+    """The bytes of a call's distinct inputs and of an output like the largest; 0 without shapes.
 
-    A product of matrices has the output that its shapes say. 0 where the shapes aren't known.
+    A matrix product's output is as its shapes say.
     """
     sizes = [
         math.prod(shape) * _BYTES[kind]
@@ -201,7 +199,7 @@ def _factors(name: str, shapes: Shapes) -> tuple[tuple[int, ...], tuple[int, ...
 
 
 def flops(name: str, shapes: Shapes, given: Sequence[Any] = ()) -> float:
-    """The floating point operations of one call, 2 for each multiplication with addition; 0 if no formula is known."""
+    """Floating point operations of one call, 2 for each multiplication with addition; 0 without a known formula."""
     name = name.removeprefix("aten::")
     if name in _PRODUCTS:
         first, second = _factors(name, shapes)
@@ -244,7 +242,7 @@ def _convolution_backward(shapes: Shapes, given: Sequence[Any]) -> float:
 
 @dataclass(frozen=True)
 class _Attention:
-    """An operation of attention: where its queries stand, whether heads come before positions, and where `causal` does.
+    """An attention operation: where queries stand, whether heads precede positions, and where `causal` stands.
 
     The backward pass, whose first argument is a gradient, computes five products where the forward pass has two.
     """
@@ -292,7 +290,7 @@ def _in_order(given: Sequence[Any], first: int) -> Sequence[Any]:
 
 @dataclass(frozen=True)
 class Peak:
-    """TFLOP/s by the name of a format, without sparsity, and TB/s of the memory."""
+    """TFLOP/s by format, without sparsity, and TB/s of memory."""
 
     flops: Mapping[str, float]
     bandwidth: float
@@ -329,7 +327,7 @@ _PEAKS = (  # the first whose words are all in a device's name
 
 
 def peak_of(device: str, bandwidth: float = 0.0) -> Peak | None:
-    """The peaks of a device by its name; for others what torch tells of its memory's, in bytes/s, if anything."""
+    """A device's peaks by name, else the memory's `bandwidth` in bytes/s, if torch tells it."""
     for words, peak in _PEAKS:
         if all(word in device.split() or word in device for word in words.split()):
             return peak

@@ -1,4 +1,4 @@
-"""Profiles a program: runs it unmodified, has its processes record some steps, and makes the profile of these."""
+"""Profiles a program: runs it unmodified, has its processes record some steps, makes the profile of these."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from perflint.verify.messages import Program
 from perflint.verify.processes import Guardian
 from perflint.verify.running import started
 
-_GLANCE = 0.2  # seconds between two looks at how far the program is
+_GLANCE = 0.2  # seconds
 _EMPTY = Plan("", {}, (), (), {}, False, False, "")
 
 Tell = Callable[[str], None]
@@ -41,9 +41,9 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Ran:
-    """What a program has left: its exit code, the records of its ranks and workers, and its steps by their kinds.
+    """What a program left: exit code, records of ranks and workers, steps by kind.
 
-    It `is_interrupted` if that was asked for, by the user or because nothing more was to be recorded.
+    It `is_interrupted` if the user or a full record ended it.
     """
 
     code: int
@@ -55,10 +55,10 @@ class Ran:
 
 @dataclass(frozen=True)
 class Manner:
-    """How a program is run: until the end of its record if it `stops`, for so many `seconds` at most.
+    """How a program is run: until its record is full if it `stops`, for `seconds` at most.
 
-    Where it is stopped, it has some seconds of `patience` to end by itself. Its output goes to `stdout` and `stderr`,
-    as subprocess.Popen names them. It is a fork of a process that has imported `libraries`, unless these are None.
+    When stopped it has `patience` seconds to end by itself. `stdout` and `stderr` are as for subprocess.Popen. It is a
+    fork of a process with `libraries` imported, unless these are None.
     """
 
     stops: bool = False
@@ -138,7 +138,7 @@ _LEAST_RECORDED = 0.95  # of the kernels that were launched
 
 _LAUNCHES = ("Launch", "Memcpy", "Memset")
 _LEAST_MS = 1e-4  # of a line that is kept
-_MOST = 2000  # lines that are kept
+_MOST = 2000
 
 
 def profile_of(program: str, records: Sequence[Record], workers: Sequence[Fetches]) -> Profile | None:
@@ -180,7 +180,7 @@ def _rank(rank: int, division: Division) -> Rank:
 
 
 def slowest(ranks: Iterable[Rank]) -> Rank:
-    """The rank that the others wait for: steps take all ranks as long, and the last to come waits least."""
+    """The rank that others wait for: all steps take as long, and the last to come waits least."""
     return max(ranks, key=lambda each: (each.step_ms - each.communication_ms, -each.rank))
 
 
@@ -239,7 +239,7 @@ def _chain(nodes: Sequence[Node], node: int) -> Iterator[Node]:
 
 def _add_work(record: Record, sums: _Costs, division: Division) -> None:
     steps = max(len(division.windows), 1)
-    host, calls = Host(record), {call.link: call for call in record.calls if call.link}
+    host, launches = Host(record), record.launches
 
     def at(moment: int) -> LineCost:
         node = record.nodes[host.node(moment)]
@@ -249,7 +249,7 @@ def _add_work(record: Record, sums: _Costs, division: Division) -> None:
         if division.counts(call.begin) and any(word in call.name for word in _LAUNCHES):
             at(call.begin).launches += 1 / steps
     for work in record.work:
-        launched = calls[work.link].begin if work.link in calls else work.begin
+        launched = launches.get(work.link, work.begin)
         if division.counts(launched):
             line = at(launched)
             line.device_ms += (work.end - work.begin) / 1e6 / steps

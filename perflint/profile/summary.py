@@ -17,8 +17,8 @@ from perflint.profile.result import Code, LineCost, Profile
 from perflint.profile.roofline import Regime
 from perflint.report.text import Style, printable
 
-_BAR = 12  # cells
-_LINES, _FINDINGS, _COSTS = 5, 4, 3  # that are shown
+_BAR = 12
+_LINES, _FINDINGS, _COSTS = 5, 4, 3
 _WORTH = 0.05  # of a step is worth a line
 _LEAST = 0.02  # of a step is worth a fix
 _STALL, _LEAST_STALL = 0.2, 1.0  # of a step, and milliseconds
@@ -36,15 +36,13 @@ _DOES = {
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do, mostly a command, and why."""
-
     command: str
     why: str
 
 
 @dataclass(frozen=True)
 class Report:
-    """A profile with the findings in the files that were loaded; `where` holds their statements by real paths."""
+    """A profile with the findings in loaded files; `where` holds their statements by real paths."""
 
     profile: Profile
     result: RunResult
@@ -77,7 +75,7 @@ class Report:
         ]
 
     def seen(self, diagnostic: Diagnostic) -> Sequence[str]:
-        """What was seen of the variables in a finding's code: for a blocked one, maybe the fact that is missing."""
+        """What variables in a finding's code held: for a blocked one, maybe the missing fact."""
         path = os.path.realpath(diagnostic.path)
         if path not in self.where:
             return []
@@ -176,7 +174,6 @@ def shown(path: str) -> str:
 
 
 def summary(report: Report, style: Style) -> str:
-    """The summary on the terminal: it fits a screen."""
     width = min(style.width or _WIDTH, 120)
     return "".join(f"{_cut(line, width, style)}\n" for line in _summary(report, style))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -14,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from perflint import __version__
+from perflint.documents import digest
 from perflint.documents.disk import PlacedEdit, Position, Problem
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
 from perflint.engine.rule import Rule, Severity
-from perflint.report.pages import summary
+from perflint.report import summary
 from perflint.report.text import Style, printable, with_notes, within
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ def code_of(problem: Problem) -> str:
 
 
 def entries(result: RunResult) -> Iterator[Diagnostic]:
-    """The findings by path and place, with an error before those of a file that could not be checked."""
     for file in result.files:
         if file.problem:
             start = Position(None, 0, file.problem.line or 1, 1)
@@ -51,7 +50,6 @@ def posix(path: str) -> str:
 
 
 def uri(path: str) -> str:
-    """`path` as a URI reference: relative where it is, its own bytes percent-encoded."""
     try:
         quoted = quote(posix(path), errors="surrogateescape")
     except UnicodeEncodeError:  # a name that only Windows allows
@@ -68,7 +66,6 @@ def in_cell(diagnostic: Diagnostic) -> str:
 
 
 def as_sarif(result: RunResult, style: Style) -> str:
-    """One run as a JSON document, with the pages of all rules."""
     from perflint.engine.catalogue import all_rules
 
     return json.dumps(document(result, all_rules()), indent=2) + "\n"
@@ -293,7 +290,8 @@ def gitlab(result: RunResult, style: Style) -> str:
     for entry in entries(result):
         identity = f"{posix(entry.path)}\0{entry.fingerprint}"
         seen[identity] += 1
-        issues.append(_issue(entry, _digest(f"{identity}\0{seen[identity]}")))
+        fingerprint = digest(f"{identity}\0{seen[identity]}".encode("utf-8", "surrogatepass"))
+        issues.append(_issue(entry, fingerprint))
     return json.dumps(issues, indent=2) + "\n"
 
 
@@ -310,12 +308,7 @@ def _issue(diagnostic: Diagnostic, fingerprint: str) -> dict[str, Any]:
     }
 
 
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-
 def junit(result: RunResult, style: Style) -> str:
-    """An XML document in ASCII: a test suite for each file with findings, a failed test case for each of them."""
     from xml.etree.ElementTree import indent, tostring  # here: the other formats do without
 
     failures, errors = len(result.diagnostics), len(result.problems)

@@ -45,7 +45,6 @@ class Style:
     notes: tuple[str, ...] = ()
 
     def paint(self, look: str, text: str) -> str:
-        """`text` in a look such as "bold red", or as it is where color is off."""
         if not self.color or not text:
             return text
         codes = ";".join(_CODES[word] for word in look.split())
@@ -60,7 +59,6 @@ def printable(text: str) -> str:
 
 
 def outline(text: str) -> str:
-    """`text` less its names and numbers: what sentences about several places have in common."""
     return _NAMES.sub("", text)
 
 
@@ -90,7 +88,6 @@ def is_fixable(diagnostic: Diagnostic) -> bool:
 
 
 def notes(diagnostic: Diagnostic) -> Iterator[tuple[str, str]]:
-    """Labels and texts: each fix, what blocks one, and what was measured of its cost and gain."""
     for number, fix in enumerate(diagnostic.fixes):
         yield ("or" if number else "fix"), _fix(fix)
     if diagnostic.blocked:
@@ -125,7 +122,7 @@ LOOKS = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.A
 
 
 def concise(result: RunResult, style: Style) -> str:
-    """`path:line:column: rule [*] message; why not`, where `[*]` marks what `perflint fix --apply` would fix."""
+    """One line each; `[*]` marks what `perflint fix --apply` would fix."""
     lines = []
     for file in result.by_cost:
         if file.problem:
@@ -142,7 +139,6 @@ def concise(result: RunResult, style: Style) -> str:
 
 
 def full(result: RunResult, style: Style) -> str:
-    """Blocks of lines, one for each defect or problem, separated by blank lines; the weightiest first."""
     from perflint.engine.catalogue import all_rules
 
     groups = grouped(result.diagnostics, all_rules(), each=style.verbose)
@@ -174,7 +170,6 @@ def _lines(group: Group, style: Style) -> Iterator[str]:
 
 
 def _folded(text: str, taken: int, margin: int, style: Style) -> list[str]:
-    """`text` in lines as wide as the terminal: the first behind `taken` cells, the others behind a margin."""
     if not style.width or taken + cells(text) <= style.width:
         return [text]
     width = max(style.width, taken + _LEAST_WIDTH)
@@ -190,7 +185,6 @@ def _others(group: Group) -> Iterator[tuple[str, str]]:
 
 
 def statistics(name: str, result: RunResult, style: Style) -> str:
-    """The count of findings for each rule, most frequent first: a table, or objects where `name` is a json format."""
     counts = Counter(diagnostic.rule for diagnostic in result.diagnostics)
     fixable = Counter(diagnostic.rule for diagnostic in result.diagnostics if is_fixable(diagnostic))
     rows = [(rule, number, fixable[rule]) for rule, number in sorted(counts.items(), key=lambda row: (-row[1], row[0]))]
@@ -209,7 +203,6 @@ def statistics(name: str, result: RunResult, style: Style) -> str:
 
 
 def summary(result: RunResult, style: Style) -> str:
-    """What was checked, found and could be fixed; what was skipped if `verbose`; nothing if `quiet`."""
     return "" if style.quiet else "\n".join(_summary(result, style))
 
 
@@ -257,7 +250,6 @@ class Group:
 
 
 def grouped(diagnostics: Iterable[Diagnostic], rules: Iterable[Rule], *, each: bool) -> list[Group]:
-    """What was profiled by cost, then by severity; findings of one rule, kind and obstacle go together."""
     order = {rule.name: (GROUPS.index(rule.group) if rule.group in GROUPS else len(GROUPS)) for rule in rules}
     together: defaultdict[object, list[Diagnostic]] = defaultdict(list)
     for number, one in enumerate(diagnostics):
@@ -338,7 +330,6 @@ def _expanded(code: str) -> str:
 
 
 def crop(text: str, left: int, room: int) -> str:
-    """The cells [left, left + room) of `text`, dots where something is missing."""
     if not left and cells(text) <= room:
         return text
     kept = _without_cells(text, left)

@@ -1,4 +1,4 @@
-"""The checks of distributions' arguments in what is captured: the device makes them, the host raises later."""
+"""Has a captured graph hold the checks of distributions' arguments: the device makes them, the host raises later."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _flags: dict[torch.device, _Flag] = {}
 
 
 class Checks:
-    """Has a capture hold the checks of distributions' arguments; where nothing is captured they are made at once.
+    """Captures the checks of distributions' arguments; outside of a capture they are made at once.
 
-    So are those of torch.normal, which draws Normal's samples. The host waits for them then, which what watches for its
-    reads does not see. For a capture on `device`, it is made before that begins. Other threads check as ever.
+    So are those of torch.normal, which draws Normal's samples; the host waits for them, unseen by what watches its
+    reads. For a capture on `device`, create it before that begins. Other threads check as ever.
     """
 
     def __init__(self, device: torch.device | None = None) -> None:
@@ -93,7 +93,6 @@ def raise_failed() -> None:
 
 
 def _raise_last(process: int) -> None:
-    """At exit, raise what the last replays have found, once the device is done with them."""
     if os.getpid() != process:
         return  # a device can't be asked in a forked process
     with suppress(RuntimeError):  # of a device that has failed, which the program has told

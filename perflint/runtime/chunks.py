@@ -1,4 +1,4 @@
-"""A loop of steps: run eagerly, and as CUDA graphs of several steps each, with the test for its end between them."""
+"""Runs a loop of steps eagerly, or as CUDA graphs of several steps each, testing for its end between them."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ Form = tuple[Hashable, ...]
 
 
 class Manner(NamedTuple):
-    """How a loop is cut up: steps a graph, the dimension that outputs are stacked on, whether steps use their index.
+    """How a loop is cut up: steps a graph, the dimension outputs are stacked on, whether steps use their index.
 
-    `keeps`: the state after the last step is asked for, so that the state after each step, which may be the last
-    one, is kept in memory of its own.
+    `keeps`: the last state is asked for. Any step may be the last, so each state then has memory of its own.
     """
 
     chunk: int
@@ -47,8 +46,6 @@ class Manner(NamedTuple):
 
 @dataclass(frozen=True)
 class _Steps:
-    """What a run of steps puts out, stacked; the test of each of them; the state after each, or the last one alone."""
-
     outputs: list[Tensor]
     structure: Hashable
     tests: Tensor | None
@@ -68,7 +65,7 @@ class _Chunk:
 
 
 class LoopReplay(Capture):
-    """The captured chunks of one loop. They share a pool and the static state, which each chunk leaves renewed."""
+    """The captured chunks of one loop, with a common pool and static state, which each chunk renews."""
 
     def __init__(self, walk: Walk, facts: Facts, state: Any, manner: Manner, draws: int) -> None:
         self._structure, leaves = flatten(state)
@@ -89,7 +86,6 @@ class LoopReplay(Capture):
         self.grown = False
 
     def start(self, state: Any, check: bool) -> None:
-        """Take in the state that the loop begins with; if asked to `check`, CannotCapture if it has another form."""
         if check and form_of(state) != self._form:
             raise CannotCapture("its state changes shape, layout or values that are not on the device")
         _, leaves = flatten(state)
@@ -102,8 +98,8 @@ class LoopReplay(Capture):
     ) -> tuple[int, list[Tensor], bool]:
         """Replay `count` steps from `first`; return how many the loop takes, the state after them, and its end.
 
-        The state's tensors are in the graph's memory: `owned` makes a state of the caller's from them. Where no last
-        state is asked for, it is the one after the graph, with which the loop goes on unless it has ended.
+        The state's tensors are the graph's memory; `owned` copies them. Where no last state is asked for, it is the one
+        after the graph, from which the loop goes on unless it has ended.
         """
         key = (first if self._manner.counts else 0, count)
         if key not in self._chunks:
@@ -130,13 +126,12 @@ class LoopReplay(Capture):
         return taken, states[min(taken, len(states)) - 1], ended
 
     def give_back(self) -> None:
-        """The loop is over: let the caller have what steps wrote into its state."""
         for given, static, is_written in zip(self._given, self._statics, self._written, strict=True):
             if is_written:
                 given.copy_(static)
 
     def owned(self, last: list[Tensor]) -> Any:
-        """A state in the caller's hands: what the steps passed along is the caller's own tensor, the rest copies."""
+        """The caller's own state: its tensors where steps passed them along, copies of the rest."""
         made = iter(
             copies([tensor for tensor, static in zip(last, self._statics, strict=True) if tensor is not static])
         )
@@ -185,7 +180,7 @@ class LoopReplay(Capture):
         return tests.reshape(len(outputs)).bool()
 
     def _apart(self, states: list[list[Tensor]], moved: Iterable[int]) -> None:
-        """Keep what steps leave behind in memory that the next chunk's state isn't written to."""
+        """Keep what steps leave in memory that the next chunk's state isn't written to."""
         taken = {static.untyped_storage().data_ptr() for static in self._statics}
         for place in moved:
             if self._written[place]:
@@ -233,7 +228,7 @@ def _on_device(leaf: object) -> bool:
 
 @dataclass
 class Course:
-    """What an eager loop went through: the form of its state at first, and the generator's offsets between steps."""
+    """What an eager loop went through: its state's first form, and the generator's offsets between steps."""
 
     forms: list[Form] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
@@ -245,7 +240,6 @@ class Course:
 
     @property
     def draws(self) -> int:
-        """By how much each step advances the generator; CannotCapture if it differs from step to step."""
         steps = {after - before for before, after in zip(self.offsets, self.offsets[1:], strict=False)}
         if len(steps) != 1:
             raise CannotCapture("its steps draw different numbers of random values")
@@ -253,7 +247,7 @@ class Course:
 
     @property
     def warm_up(self) -> int:
-        """How many steps run before the state has its lasting form, 0 or 1; CannotCapture if it has none."""
+        """How many steps run before the state has its lasting form, 0 or 1; else CannotCapture."""
         if len(self.forms) < 2 or self.forms[0] == self.forms[1]:
             return 0
         if len(self.forms) < 3 or self.forms[1] == self.forms[2]:
@@ -264,7 +258,6 @@ class Course:
 def run_eagerly(
     step: Step, until: Until | None, state: Any, first: int, steps: int, course: Course | None = None
 ) -> tuple[Any, list[Any], bool]:
-    """Run from step `first` to `steps` or until the test holds; return state, outputs, and whether it did."""
     outputs = []
     if course:
         course.note(state)
@@ -297,7 +290,7 @@ def stack(outputs: list[Any], dim: int) -> Any:
 
 
 def form_of(state: Any) -> Form:
-    """What of a state must stay the same from step to step: all but the values of tensors on the device."""
+    """All of a state but the values of device tensors, which must not change from step to step."""
     structure, leaves = flatten(state)
     return (structure, *[_form_of_leaf(leaf) for leaf in leaves])
 

@@ -49,28 +49,27 @@ def cuda_graph(function: Callable[P, R]) -> GraphedFunction[P, R]:
         @cuda_graph
         def decode(model, encoded, steps): ...          # or `fast = cuda_graph(decode)`
 
-    The first call with given arguments is eager and observed, the second is captured, later ones are replayed: the
-    Python code doesn't run then. A graph belongs to the shapes, strides, types and device of the tensors among the
-    arguments, to the values of the others, and to what the function reads besides: parameters and buffers (by
-    address), modules' training mode, attributes, closures and globals that its code names; grad mode and autocast.
-    Weights that are updated or loaded in place are used as they are; replaced ones lead to a new graph.
+    The first call with given arguments is eager and observed, the second is captured, later ones are replayed without
+    running Python code. A graph belongs to the shapes, strides, types and device of tensor arguments, to the values of
+    others, and to what the function reads besides: parameters and buffers (by address), modules' training mode,
+    attributes, closures and globals that its code names; grad mode and autocast. Weights updated or loaded in place
+    are used as they are; replaced ones lead to a new graph.
 
-    Tensors among the arguments may be nested in lists, tuples and dicts; they are copied in. Results are copied out:
-    they belong to the caller and share no memory with arguments or with other results. Gradients flow through a
-    captured backward pass, which sums the parts of each parameter's gradient beside it, as eager mode does, where they
-    take no more than a 64th of the device's memory. Random numbers on the device advance the generator as they do in
-    eager mode.
+    Tensors in lists, tuples and dicts are copied in. Results are copied out, and share no memory with arguments or each
+    other. Gradients flow through a captured backward pass, which sums the parts of each parameter's gradient beside it,
+    as eager mode does, where they take at most a 64th of the device's memory. Random numbers advance the device's
+    generator as in eager mode.
 
-    Eight graphs are kept, which may hold a quarter of the device's memory; the least recently used ones go first.
+    Eight graphs are kept, in at most a quarter of the device's memory; the least recently used go first.
 
     What can't be captured stays eager, with one RuntimeWarning that says why: synchronisation with the host
     (`.item()`, `if tensor:`, masks as indices), copies between host and device, random numbers of the host, hooks on
-    modules, attributes that are assigned, gradients computed inside, arguments that differ at every call. Without
-    torch.cuda, within other captures, torch.compile or dispatch modes, the function is called unchanged.
+    modules, assigned attributes, gradients computed inside, arguments that differ at every call. Without torch.cuda,
+    within other captures, torch.compile or dispatch modes, the function is called unchanged.
 
-    Limits: what the function does besides computing (printing, counting, appending to long lists) happens only while
-    it isn't replayed. Second derivatives raise RuntimeError. Where a parameter is used outside of the function as
-    well, its gradients are summed in another order. Global switches such as TF32 must be set before the first call.
+    Limits: a replay does nothing besides computing (no printing, counting, appending to long lists). Second derivatives
+    raise RuntimeError. Gradients of a parameter also used outside are summed in another order. Global switches such as
+    TF32 must be set before the first call.
 
     Raises TypeError for generator functions and coroutines.
     """
@@ -136,7 +135,6 @@ class GraphedFunction(Graphed[P, R]):
 
 
 def _mode(function: object, args: tuple[object, ...]) -> Hashable:
-    """What a function's reasons for staying eager are kept for: grad mode, and training mode of the modules given."""
     owners = (getattr(function, "__self__", function), *args)
     return (torch.is_grad_enabled(), *[owner.training for owner in owners if isinstance(owner, torch.nn.Module)])
 
@@ -186,18 +184,15 @@ def graphed_loop(
                 break
         return state, torch.stack(outputs, dim)
 
-    and returns bitwise the same, but `until` is computed for a whole chunk at once and read once a chunk: up to
-    `chunk - 1` more steps are computed and dropped. They must not fail on the device, as an index that grows too
-    large would, or a draw from no chances. State and outputs are tensors or nested lists, tuples or dicts of them;
-    each output leaf is stacked along `dim`. What the test needs must be among the outputs. The state must keep its
-    shapes: a cache that grows has to be allocated at full length and written in place (what lies after the last
-    step's slot is undefined, then). `step` and `until` may be local functions. With `last_state=False` the outputs
-    alone are returned: the state after each step, any of which may be the last, then needs no memory of its own,
-    and its writing there no time.
+    and returns bitwise the same, but `until` is computed and read once a chunk: up to `chunk - 1` more steps are
+    computed and dropped. They must not fail on the device, as an index that grows too large would, or a draw from no
+    chances. State and outputs are tensors or nested lists, tuples or dicts of them; each output leaf is stacked along
+    `dim`. What the test needs must be among the outputs. The state must keep its shapes: allocate a growing cache at
+    full length and write it in place (what lies after the last step's slot is undefined, then). `step` and `until` may
+    be local functions. With `last_state=False` only outputs are returned, and states need no memory of their own.
 
-    The graphs are kept for the code of `step` and `until`, under the same conditions as those of `cuda_graph`, and
-    without gradients: where gradients are recorded, without torch.cuda, and where a step can't be captured (one
-    RuntimeWarning says why), the loop above is what runs.
+    Graphs are kept for the code of `step` and `until`, as those of `cuda_graph`, but without gradients: where these are
+    recorded, without torch.cuda, and where a step can't be captured (one RuntimeWarning says why), the loop above runs.
 
     Raises ValueError if `steps` or `chunk` < 1, TypeError if a step returns something else.
     """

@@ -1,4 +1,4 @@
-"""Adds workers and pinned memory to a DataLoader, where its user left them out and it is safe."""
+"""Adds workers and pinned memory to a DataLoader whose user left them out, where that is safe."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WORTH_S = 2e-3  # of reading a batch; passing one from a worker takes about hal
 
 @dataclass(frozen=True)
 class Decision:
-    """Arguments to add to a loader's, why there are no workers among them, and the seconds that a sample takes."""
+    """Arguments to add to a loader's, why there are no workers among them, and the seconds of a sample."""
 
     arguments: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
@@ -50,13 +50,12 @@ def decide(
     proven: Collection[str] = ADDED,
     doubt: str = "it is not proven",
 ) -> Decision:
-    """What to add to the arguments `given` for a loader of `dataset`, of those that its text has `proven` to be safe.
+    """What to add to the arguments `given`, of those that the text of the loader has `proven` safe.
 
-    Trying out a few samples shows what workers would spoil, but not all: what is written to globals stays in the
-    workers, and a loader that shuffles draws its order as a loop is entered, no longer as it asks for the first batch.
-    And it may itself leave something behind: a count, a generator that has moved on, a file that was opened. So it
-    takes a text that has `proven` the rest, or an `unsafe` mind, which takes samples drawn at random as well. `doubt`
-    is why it has not.
+    Trying samples shows much of what workers would spoil, but not all: writes to globals stay in the workers, and a
+    shuffling loader draws its order as the loop is entered, not at the first batch. Trying also leaves traces: a count,
+    a moved generator, an open file. So it takes a `proven` text, or an `unsafe` mind, which accepts randomly drawn
+    samples too. `doubt` is why nothing is proven.
     """
     if reason := _unfit(dataset, given):
         return Decision(reason=reason)
@@ -92,8 +91,6 @@ def decide(
 
 
 class _Samples(Dataset[Probe]):
-    """What a worker finds out of a dataset: what reading opens, or changes, does so in the worker's copy alone."""
-
     def __init__(self, dataset: Any, collate: Any) -> None:
         self._dataset, self._collate = dataset, collate
 
@@ -105,7 +102,7 @@ class _Samples(Dataset[Probe]):
 
 
 class _Apart(DataLoader[Probe]):
-    """A loader that is not the program's: what watches those leaves it alone."""
+    """A loader of ours, which what watches the program's leaves alone."""
 
 
 def more_workers(loader: Any) -> Decision:
@@ -135,7 +132,7 @@ def more_workers(loader: Any) -> Decision:
 
 
 def as_measured(decision: Decision, given: Mapping[str, Any], workers: int, prefetch: int, *, on: int) -> Decision:
-    """`decision`, if it has workers, with as many as were measured to be worth it, if that was `on` as many cores."""
+    """`decision`, with as many workers, if any, as were measured to pay `on` as many cores."""
     if "num_workers" not in decision.arguments or on != cores():
         return decision
     rest = {name: value for name, value in decision.arguments.items() if name != "num_workers"}
@@ -256,7 +253,7 @@ class FromWorker(Exception):
 
 
 class AsRaised(ExceptionWrapper):
-    """What a worker sends in place of a batch: an error that is raised again as it was, if it can be sent at all."""
+    """Carries an error from a worker, to be raised again as it was, if it can be sent at all."""
 
     def __init__(self, exc_info: Any = None, where: str = "in background") -> None:
         super().__init__(exc_info, where)  # type: ignore[no-untyped-call]
@@ -283,5 +280,5 @@ def _words(error: BaseException | None) -> list[str]:
 
 
 def raise_as_they_are(number: int) -> None:
-    """Have this worker send its dataset's errors as they are: the `worker_init_fn` of a loader."""
+    """A `worker_init_fn`: have this worker send its dataset's errors as they are."""
     worker.ExceptionWrapper = AsRaised  # type: ignore[attr-defined]

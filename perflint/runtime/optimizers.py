@@ -1,4 +1,4 @@
-"""Makes an optimizer's step capturable: its counters and learning rates go to the device, which users don't see."""
+"""Makes an optimizer's step capturable: counters and learning rates go to the device, unseen by users."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Prepared:
 
 
 def _as_before(optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-    """A state dict with its counters on the host, where other programs expect them."""
+    """A state dict with counters on the host, where other programs expect them."""
     known = _prepared.get(optimizer)
     if known is None or not known.moved:
         return state_dict
@@ -49,7 +49,7 @@ def prepare(optimizers: Iterable[Optimizer]) -> bool:
 
 
 def renew(optimizers: Iterable[Optimizer]) -> None:
-    """Prepare again those that were prepared: a state that was loaded since then is on the host."""
+    """Prepare optimizers again whose state was loaded, and so is on the host."""
     prepare([optimizer for optimizer in optimizers if optimizer in _prepared])
 
 
@@ -168,7 +168,7 @@ def addresses(optimizers: Iterable[Optimizer]) -> list[Hashable]:
 
 
 def _where(value: Any) -> Hashable:
-    """A counter on the host advances with each step, until it is on the device; other values are frozen by capture."""
+    """A counter on the host advances with each step until it is on the device; capture freezes other values."""
     if isinstance(value, Tensor):
         return id(value)
     return repr(value)

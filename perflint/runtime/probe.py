@@ -1,4 +1,4 @@
-"""Reads a few samples of a dataset, and looks at what it holds, to learn what workers would change."""
+"""Reads a few samples of a dataset, to learn what workers would change."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _HANDLES = ("h5py.", "sqlite3.", "lmdb.", "zipfile.", "tarfile.", "socket.", "ta
 
 @dataclass(frozen=True)
 class Probe:
-    """What reading samples showed: seconds for one (the first may be slower, and is left out), bytes of its tensors.
+    """What reading samples showed: seconds of one (but the first, which may be slower), bytes of its tensors.
 
-    `draws`: it takes random numbers; `copies`: from a generator of its own, of which each worker has a copy; `changes`:
-    the dataset is another one afterwards; `device`: it holds or gives tensors on a device, as they are or collated;
-    `recorded`: those that it gives require gradients.
+    `draws`: it takes random numbers; `copies`: from a generator of its own, which workers copy; `changes`: it alters
+    the dataset; `device`: it holds or gives device tensors, as they are or collated; `recorded`: those given require
+    gradients.
     """
 
     seconds: float
@@ -58,7 +58,6 @@ class Probe:
 
 
 def probe(dataset: Any, collate: Callable[[list[Any]], Any] | None = None) -> Probe:
-    """Read the first samples of a dataset with indices, and `collate` them; raises what that raises."""
     parts = list(_nested_values(dataset))
     before = _state(parts)
     times: list[float] = []
@@ -135,7 +134,7 @@ def host_rng() -> tuple[Any, ...]:
 
 @contextmanager
 def _same_random_numbers() -> Iterator[Callable[[], bool]]:
-    """Put the generators back after the block; what is yielded tells whether they have moved so far."""
+    """Restore generators after the block; yields whether they have moved so far."""
     numpy = sys.modules.get("numpy.random")
     torch_state, python_state = torch.get_rng_state(), random.getstate()
     numpy_state = numpy.get_state() if numpy else None
@@ -150,10 +149,10 @@ def _same_random_numbers() -> Iterator[Callable[[], bool]]:
 
 
 def unshared(dataset: object) -> str:
-    """Why workers would read something else than the program, for what the dataset holds; "" where nothing is found.
+    """Why workers would read something else than the program, by what the dataset holds; "" for no reason.
 
-    A file or an iterator moves on as it is read, and each process has a place of its own in it, even where it lies in
-    memory. Parameters are trained in the program, and the workers' copies are not.
+    Files and iterators move on as they are read, in each process by itself, even in memory. Parameters are trained in
+    the program, and workers' copies are not.
     """
     return next(filter(None, map(_reason, _held(dataset))), "")
 

@@ -1,4 +1,4 @@
-"""Has the ranks that train together agree on how each takes a step: all of them capture and replay it, or none does."""
+"""Has ranks that train together agree on each step: all capture and replay it, or none does."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ _to_free: list[Callable[[], None]] = []
 
 
 class Vote(enum.IntEnum):
-    """How a step can be taken: what all ranks can is the least of their votes."""
-
     REFUSED = 0  # eagerly from now on
     EAGER = 1
     WATCHED = 2  # eagerly, to see what it does
@@ -63,7 +61,7 @@ def avoid_handshakes() -> None:
 
 
 class Ranks:
-    """The ranks that take a step together. All of them vote at each call in which they exchange gradients."""
+    """The ranks that take a step together, and vote at each call in which they exchange gradients."""
 
     def __init__(self, modules: Iterable[Module], free: Callable[[], None]) -> None:
         self._group = distributed.new_group(backend="gloo")
@@ -75,7 +73,7 @@ class Ranks:
 
     @property
     def are_apart(self) -> bool:
-        """Whether not all ranks may come to this call: they exchange nothing, or some may have no batches left."""
+        """Whether some ranks may not come to this call: they exchange nothing, or may have no batches left."""
         modules: list[Any] = list(self._modules)
         syncs = torch.is_grad_enabled() and all(each.require_backward_grad_sync for each in modules)
         return self.is_refused or not syncs or any(each._join_config.enable for each in modules)
@@ -90,7 +88,7 @@ class Ranks:
         return Vote(int(least))
 
     def prepare(self, modules: Iterable[Module], stream: torch.cuda.Stream) -> None:
-        """Count a step of these modules; what adds up their gradients belongs to this stream of captures then."""
+        """Count a step of these modules, whose gradients are accumulated on this stream of captures then."""
         for module in modules:
             if module not in _renewed:
                 with torch.cuda.stream(stream):
@@ -107,7 +105,7 @@ class Ranks:
 
 
 def renew(module: Any) -> None:
-    """Build anew what adds up and exchanges gradients, as unpickling does; it belongs to the current stream then."""
+    """Rebuild what accumulates and exchanges gradients, as unpickling does, on the current stream."""
     state = module.__getstate__()
     del module.reducer, module.logger
     module.__setstate__(state)
@@ -115,7 +113,7 @@ def renew(module: Any) -> None:
 
 @functools.cache
 def _watch_the_end() -> None:
-    """Have graphs freed before their communicators, which would wait for them for ever."""
+    """Free graphs before their communicators, which would wait for them for ever."""
     destroy = getattr(distributed, _ENDS)
 
     @functools.wraps(destroy)

@@ -1,4 +1,4 @@
-"""When a call can be captured and which ones are, and which stay eager and why."""
+"""When a call can be captured, which ones are, and why others stay eager."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _MASKS = (torch.bool, torch.uint8)
 
 
 class CannotCapture(Exception):
-    """What a CUDA graph would not hold, or would hold wrongly; the message is the reason."""
+    """What a CUDA graph would not hold, or hold wrongly; the message is the reason."""
 
 
 class Unsettled(CannotCapture):
-    """What a call reads is another after it: the function keeps something, or was called for the first time."""
+    """A call's key is another after it: the function keeps something, or ran for the first time."""
 
 
 def is_foreign(filename: str) -> bool:
@@ -78,17 +78,17 @@ def _line_of(trace: TracebackType | None) -> str:
 
 @functools.cache
 def has_cuda() -> bool:
-    """Whether there is a device to capture on; asked once, for it takes long."""
+    """Whether there is a device to capture on; asked once, as it takes long."""
     return torch.cuda.is_available()
 
 
 def can_capture() -> bool:
-    """Whether this call may use a graph: with a device, and outside of captures, compilers, tracers and modes."""
+    """Whether this call may use a graph: on a device, outside of captures, compilers, tracers and modes."""
     return may_capture() and torch._C._len_torch_dispatch_stack() == 0 and torch._C._get_tracing_state() is None
 
 
 def may_capture() -> bool:
-    """Whether there is a device, and no capture and no compiler around this call, as in all processes of a program."""
+    """Whether there is a device, and no capture or compiler around this call; alike in all processes."""
     return (
         has_cuda()
         and not getattr(_thread, "inside", False)
@@ -99,7 +99,7 @@ def may_capture() -> bool:
 
 @contextmanager
 def inside() -> Iterator[None]:
-    """While one graphed function is watched or captured, those that it calls are plain."""
+    """Have graphed functions called from one that is watched or captured run plainly."""
     before = getattr(_thread, "inside", False)
     _thread.inside = True
     try:
@@ -125,14 +125,14 @@ def check(walk: Walk) -> str | None:
 
 @dataclass(frozen=True)
 class Facts:
-    """What one eager run showed: which inputs, by number, and which state tensors it wrote."""
+    """What an eager run showed: which inputs, by number, and which state tensors it wrote."""
 
     written_inputs: tuple[int, ...]
     written_state: tuple[Tensor, ...]
 
 
 def observe(walk: Walk, again: Callable[[], Walk], run: Callable[[], Any]) -> tuple[Any, Facts]:
-    """Run eagerly; return the result and what was written. `again` walks once more after the run.
+    """Run eagerly; return the result and what was written. `again` walks once more afterwards.
 
     Raises CannotCapture, with the result as its second argument, if a replay would not do all that the run did.
     """
@@ -167,7 +167,7 @@ def _gradient(tensor: Tensor) -> tuple[int, int] | None:
 
 
 class Rehearsal(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Raises CannotCapture at the first operation that waits for the device or reads the host's memory."""
+    """Raises CannotCapture at the first operation that waits for the device or reads host memory."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -175,7 +175,7 @@ class Rehearsal(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """No: to be hidden from torch.compile, torch would import all of it first, which takes seconds."""
+        """No: to hide it from torch.compile, torch would import all of that first, for seconds."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -208,7 +208,7 @@ def _reason(func: Any, args: Any, kwargs: dict[str, Any]) -> str | None:
 _SEEN = 64  # keys that were met once and are remembered
 _PATIENCE = 40  # what calls that aren't replayed may cost, beyond those that are
 _CAPTURE_COST = 4  # of such calls
-_MOST_GRAPHS = 8  # of a function
+_MOST_GRAPHS = 8
 _SHARE = 4  # they may hold one part in so many of the device's memory
 
 P = ParamSpec("P")
@@ -216,20 +216,18 @@ R = TypeVar("R")
 
 
 class Record:
-    """One key: what its eager run showed, and its capture once there is one."""
-
     def __init__(self, key: Hashable, facts: Facts, notes: Any = None) -> None:
         self.key, self.facts, self.notes = key, facts, notes
         self.capture: Any = None
         self.anchors: list[object] = []
 
     def hold(self, objects: Iterable[object], drop: Callable[[object], None]) -> None:
-        """Keep the identities in the key from being used again: `drop` is called when one of the objects dies."""
+        """Keep the key's identities from being reused: `drop` is called when one of the objects dies."""
         self.anchors += [reference(value, drop) for value in objects]
 
 
 class Records:
-    """The records of one function, least recently used first, bounded in number and in device memory."""
+    """One function's records, least recently used first, bounded in number and device memory."""
 
     def __init__(self, name: str) -> None:
         self.lock = threading.RLock()
@@ -241,7 +239,6 @@ class Records:
         self._unsettled: set[Hashable] = set()
 
     def scope_of(self, *functions: object) -> Scope:
-        """What is known of the code of these functions; local ones of the same code share it."""
         if self._scope is None:
             self._scope = Scope(*functions)
         return self._scope
@@ -261,7 +258,7 @@ class Records:
         key: Callable[[Walk], Key],
         notes: Any = None,
     ) -> Any:
-        """Run eagerly, and remember what that showed by the `key` of the walk; refuse what a replay would not do."""
+        """Run eagerly, and keep what that showed by the `key` of the walk; refuse what a replay would not do."""
         seen = walk()
         while seen.scope.learn((*seen.modules, *seen.objects, *functions)):
             seen = walk()
@@ -310,9 +307,9 @@ class Records:
         self._cost = max(0, self._cost - 1)
 
     def doubt(self, mode: Hashable, refusal: CannotCapture) -> None:
-        """Refuse, except after a mode's first call that changes what it reads, which may have been a set-up.
+        """Refuse, but not after a mode's first call that changes what it reads: it may be a set-up.
 
-        So does cuDNN, which gathers an RNN's weights in one piece of memory, and so do caches that fill themselves.
+        cuDNN gathers an RNN's weights in one piece of memory, and caches fill themselves.
         """
         if isinstance(refusal, Unsettled) and mode not in self._unsettled:
             self._unsettled.add(mode)

@@ -24,7 +24,7 @@ _ONE_AT_A_TIME = threading.RLock()
 _RELOADS = (12, 6)  # the version of CUDA from which on a profiler can load CUPTI again where graphs are
 _streams: dict[torch.device, torch.cuda.Stream] = {}
 _CONSTANTS = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size, enum.Enum)
-LEAF = None  # the structure of a leaf
+LEAF = None
 
 
 def twin(tensor: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ def twin(tensor: Tensor) -> Tensor:
 
 
 def distinct(tensor: Tensor) -> Tensor:
-    """The view of an expanded tensor that has each element once; CannotCapture where memory overlaps otherwise."""
+    """The view of an expanded tensor that has each element once; CannotCapture for other overlaps."""
     core = tensor
     for dimension, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:
@@ -74,10 +74,10 @@ def side_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 class Recorder:
-    """Where captures of one function happen: a side stream and a memory pool, with the generator's offset kept.
+    """Where one function is captured: a side stream and a memory pool; the generator's offset is kept.
 
-    `body` may be run several times: `state`, whatever it writes to, is put back after each rehearsal.
-    Graphs that never run at the same time may share a `pool`.
+    `body` may run several times: `state`, all that it writes, is restored after each rehearsal. Graphs that never run
+    at the same time may share a `pool`.
     """
 
     def __init__(self, devices: Iterable[int], state: Sequence[Tensor], pool: Any = None) -> None:
@@ -89,7 +89,7 @@ class Recorder:
         self._stream = side_stream(device)
 
     def rehearse(self, body: Callable[[], Any]) -> None:
-        """Run once on the capturing stream, so that libraries set up; CannotCapture if it needs the host meanwhile."""
+        """Run once on the capturing stream, so that libraries set up; CannotCapture if that needs the host."""
         generator = torch.cuda.default_generators[self.device.index]
         offset = generator.get_offset()
         saved = [tensor.detach().clone() for tensor in self._state]
@@ -107,7 +107,7 @@ class Recorder:
                 tensor.data.copy_(value)
 
     def record(self, body: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
-        """Capture `body`; return the graph and what `body` returned. Nothing has run yet.
+        """Capture `body`; return the graph and the result of `body`. Nothing has run yet.
 
         A failed capture leaves stream, allocator and generator as they were.
         """
@@ -140,7 +140,7 @@ class Recorder:
         return graph, result
 
     def _clean_up(self) -> None:
-        """After an invalidated capture: close what torch leaves open, by an empty capture that succeeds."""
+        """Close what torch leaves open after an invalidated capture, by an empty one that succeeds."""
         with suppress(RuntimeError, AttributeError):  # older versions of torch name it otherwise
             torch._C._cuda_endAllocateToPool(self.device.index, self.pool)
             torch._C._cuda_releasePool(self.device.index, self.pool)
@@ -152,7 +152,7 @@ class Recorder:
 
 @contextmanager
 def _fresh_casts() -> Iterator[None]:
-    """Autocast's cached casts of weights must not enter a graph, nor leave it."""
+    """Keep autocast's cached casts of weights from entering or leaving a graph."""
     torch.clear_autocast_cache()
     try:
         yield
@@ -162,7 +162,7 @@ def _fresh_casts() -> Iterator[None]:
 
 @contextmanager
 def _own_workspaces() -> Iterator[None]:
-    """Have cuBLAS work in memory of the graph's pool: torch frees what is a stream's with the next graph of it."""
+    """Have cuBLAS work in the graph's pool: torch frees a stream's workspace with its next graph."""
     torch._C._cuda_clearCublasWorkspaces()
     try:
         yield
@@ -171,7 +171,7 @@ def _own_workspaces() -> Iterator[None]:
 
 
 def _keep_profilers() -> None:
-    """Have a profiler keep CUPTI loaded, as torch does for its own graphs: older versions of CUDA crash otherwise."""
+    """Have a profiler keep CUPTI loaded, as torch does for its own graphs: older CUDA crashes otherwise."""
     version = torch.version.cuda
     if version and tuple(map(int, version.split(".")[:2])) < _RELOADS:
         os.environ.update(DISABLE_CUPTI_LAZY_REINIT="1", TEARDOWN_CUPTI="0")
@@ -201,9 +201,9 @@ class Outcome:
 
 
 def settle(result: Any, statics: Sequence[Tensor], kept: dict[int, Tensor]) -> Outcome:
-    """Sort the leaves of a result while it is captured; `kept` maps what stands for a state tensor to that tensor.
+    """Sort a result's leaves during capture; `kept` maps stand-ins to the state tensors they stand for.
 
-    A view of an input, of the state or of another output becomes a tensor of its own: results never share memory.
+    Views of inputs, state or other outputs become tensors of their own: results never share memory.
     """
     structure, found = flatten(result)
     numbers = {id(static): number for number, static in enumerate(statics)}
@@ -239,14 +239,12 @@ def _check(tensor: Tensor) -> None:
 
 
 class Capture:
-    """What is captured: its recorder, and the static tensors from which its graphs read."""
-
     _recorder: Recorder
     _statics: list[Tensor]
 
     @property
     def busy(self) -> bool:
-        """Is its memory in use? A graph without a backward pass is free again at once."""
+        """Is its memory in use? A graph without a backward pass is free at once."""
         return False
 
     @property
@@ -255,7 +253,7 @@ class Capture:
 
 
 class Replay(Capture):
-    """A function without gradients as one graph: inputs are copied in, it is launched, outputs are copied out."""
+    """A function without gradients as one graph: copy inputs in, launch, copy outputs out."""
 
     def __init__(self, call: Call, walk: Walk, facts: Facts) -> None:
         self._recorder = Recorder(walk.devices, written(walk, facts))
@@ -282,7 +280,6 @@ def launch(graph: torch.cuda.CUDAGraph, cores: Sequence[Tensor], inputs: Sequenc
 
 
 def finish(facts: Facts, inputs: Sequence[Tensor], statics: Sequence[Tensor]) -> None:
-    """Give the caller's tensors what the function wrote to its arguments; tell autograd of what it wrote elsewhere."""
     for number in facts.written_inputs:
         inputs[number].copy_(statics[number])
     for tensor in facts.written_state:
@@ -291,15 +288,15 @@ def finish(facts: Facts, inputs: Sequence[Tensor], statics: Sequence[Tensor]) ->
 
 
 def written(walk: Walk, facts: Facts) -> list[Tensor]:
-    """What a rehearsal may change. Some kernels write buffers without telling (batch norm): all buffers count."""
+    """What a rehearsal may change: also all buffers, as some kernels (batch norm) write them without telling."""
     buffers = [tensor for tensor in walk.state if type(tensor) is not Parameter]
     return list({id(tensor): tensor for tensor in (*buffers, *facts.written_state)}.values())
 
 
 def flatten(value: Any) -> tuple[Hashable, list[Any]]:
-    """The structure of `value`, equal for values of equal form, and its leaves, in order.
+    """The structure of `value`, equal for equal forms, and its leaves in order.
 
-    Lists, tuples, named tuples, dicts and whatever is registered with torch's pytree are taken apart.
+    Takes apart lists, tuples, named tuples, dicts and what is registered with torch's pytree.
     """
     leaves: list[Any] = []
     return _structure(value, leaves), leaves

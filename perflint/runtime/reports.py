@@ -37,19 +37,18 @@ _WRITER = ("flush", "close")  # and all that adds
 def later(function: Callable[..., object], *values: Any) -> None:
     """Call `function(*values)` as soon as the values of device tensors have arrived on the host, without waiting.
 
-    Meant for output: for `print`, `logging`, progress bars and summary writers. `values` are tensors, and lists, tuples
-    and dictionaries of such; the function is given copies on the host, detached, of what they hold now. Numbers,
-    strings and the like come as defaults of its parameters, `lambda loss, step=step: print(step, loss.item())`; lists,
-    tuples, dictionaries and arrays among them are copied. Further calls of `later`, ten times a second, call the
-    functions whose values have arrived, in the order of their own calls and at most 32 calls behind. All are called
-    before anything else is written to `sys.stdout`, `sys.stderr`, a log, or the bar or writer that one of them uses,
-    and before one of these streams is read or a log changed; before a process is started or forked, before an exception
-    ends the program, and at exit; not where `os._exit` or a signal ends it. `sys.stdout`, `sys.stderr` and the time of
-    log records are those of the call of `later`. What a function raises is raised where it runs.
-
-    The function is called at once, behind all that are outstanding, where no value is on a device, where one is of a
-    type that may change and isn't known here, where a stream or the handler of a log is of another class than Python's,
-    in other threads than the main one, and while a CUDA graph is captured or a function traced.
+    Meant for output: `print`, `logging`, progress bars, summary writers. `values` are tensors, and lists, tuples and
+    dictionaries of such; the function is given copies on the host, detached, of what they hold now. Numbers, strings
+    and the like come as defaults of its parameters, `lambda loss, step=step: print(step, loss.item())`; lists, tuples,
+    dictionaries and arrays among them are copied. Further calls of `later`, ten times a second, call the functions
+    whose values have arrived, in order and at most 32 calls behind. All are called before anything else is written to
+    `sys.stdout`, `sys.stderr`, a log, or the bar or writer that one of them uses, and before one of these streams is
+    read or a log changed; before a process is started or forked, before an exception ends the program, and at exit; not
+    where `os._exit` or a signal ends it. `sys.stdout`, `sys.stderr` and the time of log records are those of the call
+    of `later`. Errors are raised where the function runs. The function is called at once, behind all outstanding ones,
+    where no value is on a device or one is of a type that may change and isn't known here, where a stream or a log's
+    handler is of another class than Python's, in other threads than the main one, and while a CUDA graph is captured or
+    a function traced.
     """
     _reports.add(function, values)
 
@@ -64,7 +63,7 @@ class _Unknown(Exception):
 
 @dataclass(slots=True)
 class _Report:
-    """A call to be made when the `copies` have arrived, as if `caller` made it at `time`, with these streams."""
+    """A call to be made when the `copies` have arrived, as if made by `caller` at `time` with these streams."""
 
     function: Callable[..., object]
     caller: str
@@ -92,14 +91,14 @@ class _Report:
 
 
 class _Reports:
-    """What is outstanding in this process, the oldest first, and what sees to it that nothing overtakes it."""
+    """What is outstanding in this process, oldest first, and guards so that nothing overtakes it."""
 
     def __init__(self) -> None:
         self._queue = deque[_Report]()
         self._running: _Report | None = None
         self._thread = threading.main_thread().ident
         self._looked = 0.0  # seconds by the clock, at what has arrived
-        self._files = set[Path]()  # of logs
+        self._files = set[Path]()
         self._writers: tuple[object, ...] = ()  # the streams and handlers of the last report
 
     def add(self, function: Callable[..., object], values: tuple[Any, ...]) -> None:
@@ -114,7 +113,7 @@ class _Reports:
             self.flush(_MOST)
 
     def _takes(self, function: Callable[..., object], caller: str, values: tuple[Any, ...]) -> bool:
-        """Put a call off, if it can be: this is done in each step, so every microsecond counts."""
+        """Put a call off, if possible; this runs in each step, so every microsecond counts."""
         devices, given = set[torch.device](), list[Any]()
         defaults = getattr(function, "__defaults__", None) or ()
         try:
@@ -136,7 +135,7 @@ class _Reports:
         return True
 
     def flush(self, most: int = 0) -> None:
-        """Run what has arrived, and wait for the oldest until no more than `most` are outstanding."""
+        """Run what has arrived, and wait until at most `most` are outstanding."""
         while self._queue and not self._running and self._is_here():
             report = self._queue[0]
             if report.copies and torch.cuda.is_current_stream_capturing():
@@ -168,17 +167,15 @@ class _Reports:
         self._thread = threading.main_thread().ident
 
     def before(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Report before other programs write anything, and before a log is read."""
+        """Report before other programs write, and before a log is read."""
         if self._queue and not self._running and (event in _STARTS or (event == "open" and self._is_log(arguments[0]))):
             self.flush()
 
     def _is_log(self, path: object) -> bool:
         return isinstance(path, str | PurePath) and Path(path).resolve() in self._files
 
-    # -- who writes where reports go
-
     def _watches(self, function: Callable[..., object], given: Sequence[Any]) -> bool:
-        """Can all that the function, to which objects are given, may write to be kept from others until it has?"""
+        """Can all that the function may write to be kept from others until it has?"""
         if given and not all(self._guards(each, _guarded(each)) for each in given):
             return False
         handlers = _handlers(function, given)
@@ -202,7 +199,6 @@ class _Reports:
         return all(self._guards(owner, names) for owner, names in guarded)
 
     def _guards(self, owner: Any, names: tuple[str, ...]) -> bool:
-        """Let the methods of an object report what is outstanding first, where it allows that."""
         for name in names:
             method = getattr(owner, name, None)
             if method is not None and not getattr(method, "reports_first", False):
@@ -225,7 +221,6 @@ class _Reports:
 
 
 def _named(function: Callable[..., object], name: str) -> Callable[..., object]:
-    """A lambda as the function of that `name` in which it was written, for logs and tracebacks."""
     if not isinstance(function, FunctionType) or function.__name__ != _LAMBDA:
         return function
     code = _named_code(function.__code__, name)
@@ -240,9 +235,9 @@ def _named_code(code: CodeType, name: str) -> CodeType:
 
 
 def _snapshot(value: Any, devices: set[torch.device] | None) -> Any:
-    """`value` as it is now, on the host, where tensors may be in it; raises _Unknown.
+    """`value` as it is now, on the host; raises _Unknown.
 
-    Without `devices`, to which those of tensors are added, it may hold none: a copy is printed in another way.
+    Tensors' devices are added to `devices`; without these it may hold no tensors, whose copies print differently.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -271,7 +266,7 @@ def _copied(tensor: Tensor, devices: set[torch.device]) -> Tensor:
 
 
 def _reports_first(writer: object) -> bool:
-    """Does it still report what is outstanding before it writes? Asked in every step, of the method that all share."""
+    """Does it still report first? Asked in every step, of the method that all share."""
     write = getattr(writer, "handle" if isinstance(writer, logging.Handler) else "write", None)
     return write is None or getattr(write, "reports_first", False)
 
@@ -290,7 +285,6 @@ def _recorded(device: torch.device) -> torch.Event:
 
 
 def _guarded(value: object) -> tuple[str, ...]:
-    """The methods of a bar or a writer that show something."""
     for base in type(value).__mro__:
         package = base.__module__.partition(".")[0]
         if package == "tqdm":
@@ -301,7 +295,6 @@ def _guarded(value: object) -> tuple[str, ...]:
 
 
 def _handlers(function: Callable[..., object], given: Sequence[Any]) -> tuple[logging.Handler, ...]:
-    """Those of the logs that the function names or is given."""
     held = list(given)
     if isinstance(function, FunctionType):
         held += map(function.__globals__.get, function.__code__.co_names)

@@ -1,4 +1,4 @@
-"""What one call of a training step reads and changes, optimizers and gradients included, and its key told again."""
+"""What one call of a training step reads and changes, with optimizers and gradients; and its key."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _PATIENCE = 8  # snapshots, one after the other, that were of no use
 
 
 class Scene:
-    """One call of a step: its walk, the optimizers that it can reach, and the leaves that may get gradients.
+    """One call of a step: its walk, the optimizers it can reach, the leaves that may get gradients.
 
-    `exchanging`: the modules that average gradients over all ranks, which take the step `together` or apart.
+    `exchanging`: modules that average gradients over ranks, which take the step `together` or apart.
     """
 
     def __init__(self, walk: Walk, *, together: bool = False) -> None:
@@ -76,10 +76,7 @@ class Scene:
         return [None if leaf.grad is None else Gradient.of(leaf.grad) for leaf in self.leaves]
 
     def key(self, pattern: Pattern, gradients: Sequence[Gradient | None]) -> Key:
-        """The key of a call that treats gradients by that pattern; `gradients` are those before the call.
-
-        It says which kernels run on which memory.
-        """
+        """The key of a call with this pattern and these `gradients` before it: which kernels run on which memory."""
         grads = (pattern.part(leaf, grad) for leaf, grad in zip(self.leaves, gradients, strict=True))
         return Key((self.read(), *optim.numbers(self.optimizers), *optim.addresses(self.optimizers), *grads))
 
@@ -93,7 +90,7 @@ def hindrance(leaves: Iterable[Tensor]) -> str | None:
 
 
 def switches() -> tuple[Hashable, ...]:
-    """What decides which kernels run, and where, besides the modes of the calling thread."""
+    """What decides which kernels run and where, beside the thread's modes."""
     cudnn = torch.backends.cudnn
     formats = (torch.get_float32_matmul_precision(), cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
     return (*formats, torch.cuda.current_device(), torch.cuda.current_stream().cuda_stream)
@@ -111,9 +108,9 @@ class Gradient(NamedTuple):
 
 @dataclass(frozen=True)
 class Pattern:
-    """What a step does with the gradients that it finds, by the identities of their leaves.
+    """What a step does with the gradients it finds, by their leaves' identities.
 
-    `replaced` are dropped unseen, `carried` are read or added to, and then dropped, `kept` stay, written or read.
+    `replaced` are dropped unseen, `carried` are read or added to and then dropped, `kept` stay.
     """
 
     replaced: frozenset[int]
@@ -134,8 +131,8 @@ class Pattern:
 class Showed:
     """What an eager call of a step showed.
 
-    `renewed`: the leaves, by identity, to which it gave other gradients, or none; `written`: the tensors that it
-    changed in place, gradients aside; `stepped`: the optimizers that it stepped.
+    `renewed`: leaves, by identity, to which it gave other gradients or none; `written`: tensors changed in place,
+    gradients aside; `stepped`: optimizers.
     """
 
     pattern: Pattern
@@ -145,8 +142,6 @@ class Showed:
 
 
 class _Notes(Rehearsal):  # type: ignore[no-untyped-call]
-    """Notes the first operation that can't be captured, and which of the `old` gradients are read."""
-
     def __init__(self, old: Sequence[Tensor]) -> None:
         super().__init__()
         self._old = {gradient.untyped_storage().data_ptr(): id(gradient) for gradient in old}
@@ -173,7 +168,7 @@ def _tensors(values: Any) -> Iterator[Tensor]:
 
 
 def watch(scene: Scene, run: Callable[[], Any]) -> tuple[Any, Showed]:
-    """Run one step eagerly, on the stream of captures; return its result and what it showed.
+    """Run one step eagerly on the stream of captures; return its result and what it showed.
 
     Raises CannotCapture, with the result as its second argument, if a replay would not do all that the run did.
     """
@@ -214,7 +209,7 @@ def watch(scene: Scene, run: Callable[[], Any]) -> tuple[Any, Showed]:
 
 
 class _History:
-    """What a call does with the history of its arguments: a graph reads copies, which have none."""
+    """What a call does with its arguments' history, which a graph's copies lack."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._tensors, self._ends = tensors, {each.grad_fn for each in tensors}
@@ -232,7 +227,7 @@ class _History:
         self._has_gradients = True
 
     def is_used(self, result: Any) -> bool:
-        """Has a gradient flowed into it, may one of the result, or has the call detached an argument in place?"""
+        """Has a gradient flowed into it, may one of the result, or was an argument detached in place?"""
         if self._has_gradients or not all(each.requires_grad for each in self._tensors):
             return True
         given = {id(each) for each in self._tensors}
@@ -265,7 +260,7 @@ def _steps() -> Iterator[list[Optimizer]]:
 
 @contextmanager
 def aside(walk: Walk) -> Iterator[None]:
-    """Run on the stream of captures, to which the tape's ends then belong; wait both ways."""
+    """Run on the stream of captures, which the tape's ends then belong to; wait both ways."""
     (number,) = walk.devices
     stream, current = side_stream(torch.device("cuda", number)), torch.cuda.current_stream()
     stream.wait_stream(current)
@@ -278,8 +273,6 @@ def aside(walk: Walk) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Entry:
-    """The key of a record, with what it says of the gradients that the step doesn't drop unseen."""
-
     key: Hashable
     pattern: Pattern
     left: tuple[Callable[[], Any], ...]  # these leaves, which are alive where all that was read is
@@ -287,7 +280,7 @@ class _Entry:
 
 
 class Recall:
-    """What one function's last calls have read, and their keys by what else is in them."""
+    """What a function's last calls read, and their keys."""
 
     def __init__(self) -> None:
         self._glance: Glance | None = None
@@ -297,7 +290,6 @@ class Recall:
         self._misses = 0
 
     def find(self, function: object, arguments: Arguments) -> Hashable | None:
-        """The key of a call, if the last ones tell which it is."""
         self._holds = self._glance is not None and self._glance.holds()
         entry = self._entries.get(_key(function, arguments)) if self._holds else None
         if entry is None:

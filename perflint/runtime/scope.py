@@ -1,4 +1,4 @@
-"""The names that code looks up, what can be read of the types that it meets, and where a walk has looked."""
+"""The names that code looks up, what can be read of types, and where a walk has looked."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 class Kind(NamedTuple):
     """What the walk has to know of a type.
 
-    `reads_all`: code of a library, which isn't looked into, may read any of its objects' attributes; `hides`: they
-    have a state that can't be read; `slots`: the attributes outside of `__dict__`; `owners`: its classes of the user's.
+    `reads_all`: library code may read any attribute of its objects; `hides`: their state can't be read; `slots`:
+    attributes outside of `__dict__`; `owners`: its classes of the user's.
     """
 
     is_fixed: bool
@@ -92,9 +92,9 @@ def _slots(kind: type) -> list[str]:
 
 
 class Scope:
-    """The names that a function's code, and the code that it calls, looks up.
+    """The names that a function's code, and what it calls, looks up.
 
-    It grows: `learn` adds the functions and types met at run time. Nothing is guessed from those that were not met.
+    It grows: `learn` adds functions and types met at run time. Nothing is guessed of others.
     """
 
     def __init__(self, *functions: object) -> None:
@@ -114,7 +114,6 @@ class Scope:
                 self._read(start)
 
     def learn(self, objects: Iterable[object]) -> bool:
-        """Take in what the walks have met, and these objects' types; return whether anything new is known now."""
         before = (self.names, self.reads_all, len(self.globals), len(self.cells))
         for value in objects:
             self._types.add(type(value))
@@ -142,9 +141,9 @@ class Scope:
         return found
 
     def read_from(self, kind: type, members: Mapping[str, Any], is_open: bool = False) -> tuple[int, tuple[str, ...]]:
-        """Those of an object's or class's own attributes that may be read, and a number for just these names.
+        """An object's or class's own attributes that may be read, and a number for these names.
 
-        `is_open`: all of them are, by code that isn't looked into.
+        `is_open`: code that isn't looked into reads all of them.
         """
         place = (kind, is_open, *members)
         found = self._found.get(place)
@@ -160,7 +159,7 @@ class Scope:
         return found
 
     def read_from_class(self, owner: type, is_open: bool) -> tuple[int, tuple[str, ...]]:
-        """Those of a class's attributes that may be read, and are neither methods nor descriptors."""
+        """A class's attributes that may be read, but methods and descriptors."""
         members = vars(owner)
         place = (owner, is_open, "class", *members)
         found = self._found.get(place)
@@ -211,13 +210,12 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def global_names(code: CodeType) -> set[str]:
-    """The globals that a function's code reads or assigns: an attribute may have the name of another one."""
+    """The globals that a function's code reads or assigns, apart from attributes of the same name."""
     instructions = (each for part in codes(code) for each in dis.get_instructions(part))
     return {each.argval for each in instructions if each.opname in _ON_GLOBALS}
 
 
 def _computes_names(code: CodeType) -> bool:
-    """Whether it may read attributes that it doesn't name, as `getattr` does but for a constant."""
     if "getattr" in code.co_names:
         instructions = [each for each in dis.get_instructions(code) if each.opname != "PUSH_NULL"]
         for number, each in enumerate(instructions):
@@ -270,13 +268,13 @@ _GONE = (AttributeError, KeyError, RuntimeError, TypeError, ValueError)  # of lo
 
 
 class Reads:
-    """The places where a walk has looked.
+    """Where a walk has looked.
 
-    Objects, functions and tensors are held weakly; namespaces, containers and cells, which can't be, are held.
+    Objects, functions and tensors are held weakly; namespaces, containers and cells can't be.
     """
 
     def __init__(self) -> None:
-        self._spaces: list[Mapping[str, Any]] = []  # whose names matter
+        self._spaces: list[Mapping[str, Any]] = []
         self._picked: list[tuple[Callable[[Any], tuple[object, ...]], Any]] = []
         self._containers: list[Collection[object]] = []
         self._empty: list[Collection[object]] = []
@@ -315,14 +313,13 @@ class Reads:
         self._functions.append(reference(function))
 
     def tensor(self, tensor: Tensor) -> None:
-        """A tensor's memory, shape, strides and type, and whether it requires gradients."""
         self._tensors.setdefault(id(tensor), reference(tensor))
 
     def memory(self, tensor: Tensor) -> None:
         self._memory.append(reference(tensor))
 
     def computed(self, compute: Callable[[], Hashable]) -> None:
-        """What has to be computed anew, as the values of a tensor on the host."""
+        """What has to be computed anew, as the values of host tensors."""
         self._computed.append(compute)
 
     def found(self) -> Iterator[Any]:
@@ -337,7 +334,7 @@ class Reads:
         )
 
     def snapshot(self) -> tuple[object, ...]:
-        """What is there now, told apart by identity; equal ones mean the same as long as nothing of it dies."""
+        """What is there now, by identity; equal snapshots mean the same while nothing of them dies."""
         tensors: Any = [each() for each in self._tensors.values()]
         memory: Any = [each() for each in self._memory]
         return (
@@ -357,7 +354,7 @@ class Reads:
 
 
 class Glance:
-    """Tells whether a walk would find again what it found when this was made."""
+    """Tells whether a walk would find again what it found before."""
 
     def __init__(self, reads: Reads) -> None:
         self._reads: Reads | None = reads
@@ -382,7 +379,7 @@ def _forget(glance: weakref.ref[Glance], _: object) -> None:
 
 
 def reference(value: T, drop: Callable[[Any], None] | None = None) -> Callable[[], T | None]:
-    """Gives an object that is held weakly where that can be; `drop` is called when it dies."""
+    """A weak reference where possible, else a strong one; `drop` is called when the object dies."""
     try:
         return weakref.ref(value, drop)
     except TypeError:

@@ -69,8 +69,6 @@ def graphed_step(function: Callable[P, R]) -> GraphedStep[P, R]:
 
 
 class _Known:
-    """What is known of a step's code: local functions of the same code share it."""
-
     def __init__(self, function: Callable[..., Any], code: object) -> None:
         self.records, self.code = Records(name_of(function)), code
         self.patterns: list[Pattern] = []
@@ -155,7 +153,7 @@ class GraphedStep(Graphed[P, R]):
         return None if capture is None or capture.is_held() or capture.is_reseeded() else capture
 
     def _replay(self, capture: StepReplay, call: Call, scene: Scene) -> Any:
-        """Take the step of a call by its graph; the verifier takes it eagerly beside."""
+        """Take a step by its graph; the verifier wraps this."""
         return capture(scene.walk.inputs)
 
     def eagerly(self, call: Call, scene: Scene) -> Any:
@@ -274,7 +272,6 @@ class GraphedStep(Graphed[P, R]):
         return result
 
     def _remember(self, scene: Scene, showed: Showed, gradients: list[Gradient | None]) -> str:
-        """Add a record of what was seen; return why no more are added."""
         patterns = self._known.patterns
         if showed.pattern not in patterns:
             patterns.append(showed.pattern)

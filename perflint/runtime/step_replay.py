@@ -1,4 +1,4 @@
-"""One step of training, optimizers included, as a CUDA graph that leaves gradients where eager mode does."""
+"""A training step with its optimizers as a CUDA graph that leaves gradients where eager mode does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from perflint.runtime.scene import Scene, Showed
 
 
 class Gradients:
-    """The gradients that a graph makes. They keep their memory, and lie there after each replay."""
+    """The gradients a graph makes, which lie in the same memory after each replay."""
 
     def __init__(self, made: list[tuple[Tensor, Tensor]]) -> None:
         self.made = made
@@ -51,9 +51,9 @@ class Gradients:
 
 @dataclass
 class Pool:
-    """The memory of graphs that leave gradients of the same leaves: each replay drops those of the one before it.
+    """The memory of graphs with gradients of the same leaves: each replay drops those of the last.
 
-    A graph may compute where one that was captured behind it leaves its gradients: `left` are those that may be in use.
+    A graph may compute where one captured later leaves its gradients: `left` are those possibly in use.
     """
 
     left: dict[int, Gradients] = field(default_factory=dict)
@@ -63,14 +63,13 @@ class Pool:
 
     @property
     def handle(self) -> Any:
-        """Where the next graph computes; None while there is none, for torch gives the memory up with the last one."""
+        """Where the next graph computes; None at first, as torch frees the memory with the last graph."""
         if not self._graphs:
             self._handle = None
             self.left.clear()
         return self._handle
 
     def add(self, graph: object, handle: Any) -> int:
-        """Note where a graph computes; return its number."""
         self._graphs.add(graph)
         self._handle = handle
         self._captured += 1
@@ -93,8 +92,6 @@ _TAPE = torch.empty(0, requires_grad=True)  # that there is a tape behind result
 
 
 class StepReplay(Capture):
-    """A whole step as one graph."""
-
     def __init__(self, call: Call, scene: Scene, showed: Showed, pool: Pool) -> None:
         walk, leaves = scene.walk, scene.leaves
         self._recorder = Recorder(walk.devices, (), pool.handle)
@@ -139,7 +136,7 @@ class StepReplay(Capture):
         return self._gradients.is_held() or self._pool.is_in_use(self._number)
 
     def is_reseeded(self) -> bool:
-        """Whether the random numbers of the device began anew, and with them the dropout that cuDNN keeps to itself."""
+        """Whether the device's random numbers, and so cuDNN's own dropout, began anew."""
         (seed, offset), (known, last) = self._randomness(), self._drawn
         return seed != known or offset < last
 
@@ -147,7 +144,7 @@ class StepReplay(Capture):
         return (self._generator.initial_seed(), self._generator.get_offset()) if self._generator else (0, 0)
 
     def _carry(self) -> None:
-        """Copy the gradients that the step adds to, before it drops them, to where it finds them."""
+        """Copy gradients that the step adds to, before it drops them, to where it finds them."""
         pairs = [(static, leaf.grad) for leaf, static in self._carried if leaf.grad is not None]
         copy_into([static for static, _ in pairs], [gradient for _, gradient in pairs])
 
@@ -174,7 +171,7 @@ class StepReplay(Capture):
 
 @contextmanager
 def _without_hooks() -> Iterator[None]:
-    """Have no hook of all optimizers see the steps in here, where it may not wait: the replay that follows calls it."""
+    """Keep hooks of all optimizers, which may not wait here, from steps that the replay repeats."""
     known: list[dict[Any, Any]] = [hooks._global_optimizer_pre_hooks, hooks._global_optimizer_post_hooks]
     kept = [dict(each) for each in known]
     for each in known:
@@ -187,8 +184,6 @@ def _without_hooks() -> Iterator[None]:
 
 
 class _Spent(torch.autograd.Function):
-    """What stands on the caller's tape for a step whose backward pass is done."""
-
     @staticmethod
     def forward(ctx: Any, _: Tensor, outputs: list[Tensor], recorded: list[bool]) -> tuple[Tensor, ...]:
         fixed = [output for output, is_recorded in zip(outputs, recorded, strict=True) if not is_recorded]

@@ -1,4 +1,4 @@
-"""Captures a call with gradients: one graph for the forward pass, one for each form of the backward pass."""
+"""Captures a call with gradients: a graph for the forward pass, one for each form of the backward pass."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _Gradients = Sequence[Tensor | None]
 
 
 def summed_aside(parameters: Sequence[Tensor], size: int, device: torch.device) -> list[object]:
-    """Have the parts of each parameter's gradient summed on a stream beside the backward pass that computes them.
+    """Sum the parts of each parameter's gradient on a stream beside the backward pass.
 
-    Until the end of a capture, the memory of each part is then its own, so that all parts together must be affordable:
-    `size` bytes. What is returned must live until the forward pass has run.
+    Until the end of a capture each part has its own memory, so all parts must be affordable: `size` bytes. Keep the
+    result alive until the forward pass has run.
     """
     if size > torch.cuda.get_device_properties(device).total_memory // _SHARE:
         return []
@@ -76,10 +76,10 @@ def tape(ends: Iterable[Any]) -> Iterator[Any]:
 
 
 class TrainingReplay(Capture):
-    """A function with gradients. While a forward pass waits for its backward pass it is `busy`: its memory is in use.
+    """A function with gradients. Between forward and backward pass its memory is `busy`.
 
-    The tape of the captured forward pass is kept. The first backward pass of a form (which outputs have gradients,
-    and their layout) runs eagerly over that tape, which a replay has filled; the form is captured at the next call.
+    The captured forward pass's tape is kept. The first backward pass of a form (which outputs have gradients, and their
+    layout) runs eagerly over that tape, filled by a replay; the form is captured at the next call.
     """
 
     def __init__(self, call: Call, walk: Walk, facts: Facts, warn: Callable[[str], None]) -> None:
@@ -134,7 +134,7 @@ class TrainingReplay(Capture):
         return self._outcome.result(inputs, outputs)
 
     def forward(self, inputs: list[Tensor], context: _Turn) -> list[Tensor]:
-        """Launch the forward graph; the context's life says how long its memory is needed."""
+        """Launch the forward graph; its memory is needed as long as the context lives."""
         launch(self._graph, self._cores, inputs)
         self._turn += 1
         context.number, self._waiting = self._turn, weakref.ref(context)
@@ -144,7 +144,6 @@ class TrainingReplay(Capture):
         return [tensor.requires_grad for tensor in self._outcome.tensors]
 
     def backward(self, gradients: _Gradients, context: _Turn) -> list[Tensor | None]:
-        """Gradients of the sources, given those of the outputs; None where nothing flows."""
         if context.number != self._turn:
             raise RuntimeError("perflint: this backward pass came after another call of the same captured function")
         casts = _Casts(torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"))
@@ -180,7 +179,7 @@ class TrainingReplay(Capture):
 
 
 class _Casts(NamedTuple):
-    """The autocast state of the backward pass, which often runs outside of the forward pass's region."""
+    """The backward pass's autocast state: it often runs outside of the forward pass's region."""
 
     enabled: bool
     dtype: torch.dtype
@@ -226,9 +225,9 @@ def _leaf(tensor: Tensor) -> Tensor:
 
 @contextmanager
 def stand_ins(modules: list[Module], leaves: list[Any]) -> Iterator[list[tuple[Parameter, Parameter]]]:
-    """Put parameters of the same memory in the places of the trainable ones; yield pairs (stand-in, parameter).
+    """Replace trainable parameters by others of the same memory; yield pairs (stand-in, parameter).
 
-    The tape of a capture then has gradient nodes of its own, on the capturing stream, apart from the caller's.
+    A capture's tape then has its own gradient nodes, on the capturing stream, apart from the caller's.
     """
     places = [
         (module, name, parameter)

@@ -18,7 +18,7 @@ from perflint.runtime.scope import CONTAINERS, Kind, Reads, Scope, is_library, i
 HOST_VALUES = 64  # elements of a host tensor that are part of the key by value
 ITEMS = 1024  # items of a container that are part of the key
 ARRAY_BYTES = 4096  # of a NumPy array that is part of the key
-_PARTS = 200_000  # of one key
+_PARTS = 200_000
 _DEPTH = 16  # of objects within objects
 _ALIGNMENT = 16  # bytes; kernels are chosen by whether they may load as many at once
 _SCALARS = frozenset(
@@ -44,9 +44,9 @@ class Key:
 
 
 class Arguments:
-    """The leaves of a call's arguments: `inputs` are the tensors that a graph reads copies of, each once.
+    """The leaves of a call's arguments: each of `inputs`, which a graph reads copies of, once.
 
-    `parts` is what a key says of these and of plain values; `others` are the objects that have to be walked.
+    `parts` is what a key says of these and of plain values; `others` are objects to be walked.
     """
 
     def __init__(self, structure: Hashable, leaves: list[Any]) -> None:
@@ -79,10 +79,9 @@ class Arguments:
 class Walk:
     """What one call reads. Two calls with equal keys launch the same kernels on the same state.
 
-    `inputs` are the device tensors among the leaves of the arguments, each once; a graph reads copies of them.
-    `state` are the tensors that it reads where they are: parameters, buffers, attributes, closures, globals.
-    `devices` are the numbers of the devices that these are on; `objects` are those whose identity is in the key.
-    `reads` says where all of this was found, arguments aside. `refusal` says what no graph can hold.
+    `inputs` are device tensors among the arguments' leaves, read from copies; `state` are those read in place:
+    parameters, buffers, attributes, closures, globals. `devices` are their devices' numbers; `objects` have their
+    identity in the key; `reads` says where all but arguments was found; `refusal` what no graph can hold.
     """
 
     def __init__(self, scope: Scope, function: object, structure: Hashable, leaves: list[Any]) -> None:
@@ -101,7 +100,7 @@ class Walk:
         self._classes: set[type] = set()
         self._name = "an argument"
         for leaf in self.arguments.others:
-            self.reads.thing(leaf, has_dict=False)  # itself
+            self.reads.thing(leaf, has_dict=False)
             self._value(leaf, 0)
         self._value(function, 0)
         for cell in scope.cells:
@@ -347,14 +346,13 @@ def _bytes(array: Any) -> Hashable:
 
 
 def _is_fixed(value: object) -> bool:
-    """Whether this is a function of a library, however it is made, or one of its modules."""
     if isinstance(value, ModuleType):
         return is_library_module(value)
     return type(value).__module__ in ("torch._ops", "builtins") and callable(value)
 
 
 def casts_once(tensor: Tensor) -> str:
-    """Whether autocast keeps its cast of a tensor that requires gradients: "leaf" if so."""
+    """ "leaf" if autocast keeps its cast of a tensor, which requires gradients."""
     return "leaf" if tensor.is_leaf and not tensor._is_view() else "inner"
 
 

@@ -31,7 +31,7 @@ from perflint.project.files import RulesByFile, discover, forced_out
 from perflint.project.patch import patch_document
 from perflint.project.run import check_files
 from perflint.project.settings import COMMAND_LINE, DEFAULT, READERS, Settings, load
-from perflint.report.pages import page
+from perflint.report import page
 from perflint.server.protocol import FIX_ALL, Checked, Unit
 from perflint.verify.verdicts import with_gains
 
@@ -43,7 +43,7 @@ _NOTEBOOKS = types.NotebookDocumentSyncOptions(  # all cells, so that they are n
 
 @dataclass(frozen=True)
 class Workspace:
-    """The folder of a project, its settings as in `start`, and what its files on disk tell of each other, by path."""
+    """A project's folder, its settings as in `start`, and by path what files on disk tell of each other."""
 
     root: Path
     start: Path
@@ -52,7 +52,7 @@ class Workspace:
 
     @classmethod
     def around(cls, folder: Path, overrides: Mapping[str, object]) -> Workspace:
-        """The workspace of what lies in `folder`, not read yet; `overrides` are settings by key. Raises UserError."""
+        """Not read yet. Raises UserError."""
         root = project_of(folder)
         resolved = load(folder, overrides={**overrides, "force-exclude": True})
         is_configured = any(each not in (DEFAULT, COMMAND_LINE) for each in resolved.origins.values())
@@ -60,12 +60,10 @@ class Workspace:
         return cls(root, folder, settings, {})
 
     def read(self) -> Workspace:
-        """This workspace with what its files tell of each other now; from the cache where they are as they were."""
         discovery = discover([self.root], self.settings, may_be_empty=True)
         return replace(self, contexts=check_files(discovery, self.settings).contexts)
 
     def check(self, path: Path, data: bytes, *, edits: bool = False) -> FileResult:
-        """What is to report of the file at `path` that holds `data` in the editor; with the edits of fixes if asked."""
         if reason := forced_out(path, self.settings):
             return FileResult(str(path), skipped=reason)
         rules = RulesByFile(self.settings).at(path)
@@ -75,7 +73,6 @@ class Workspace:
         return with_known_costs(known, self.root, {str(path): data}).files[0]
 
     def fixed(self, path: Path, data: bytes) -> bytes:
-        """`data` with all fixes that need no asking; `data` itself where there are none, or it can't be read."""
         try:
             document = decode(str(path), data)
         except Unreadable:
@@ -96,7 +93,7 @@ class _Snapshot:
 
 
 class _Text(TextDocument):
-    """A text whose lines end where the protocol ends them; pygls ends them at form feeds and the like, too."""
+    """A text with the protocol's line ends; pygls also splits at form feeds and the like."""
 
     @property
     def lines(self) -> Sequence[str]:
@@ -104,7 +101,7 @@ class _Text(TextDocument):
 
 
 class Editor(LanguageServer):
-    """The server of one editor, with what it has found in each open document, by the URI of this."""
+    """One editor's server, with the findings in each open document, by its URI."""
 
     def __init__(self) -> None:
         super().__init__("perflint", __version__, notebook_document_sync=_NOTEBOOKS)
@@ -116,7 +113,6 @@ class Editor(LanguageServer):
         self._checking, self._reading = asyncio.Lock(), asyncio.Lock()
 
     def configure(self, settings: Any) -> None:
-        """Take the settings of the editor, by the names that they have in perflint.toml; others are left alone."""
         given = settings.get("perflint", settings) if isinstance(settings, Mapping) else {}
         self.overrides = {key: value for key, value in given.items() if key in READERS}
         self._workspaces.clear()
@@ -124,7 +120,6 @@ class Editor(LanguageServer):
     # -- checking
 
     def check_soon(self, uri: str, pause: float = PAUSE) -> None:
-        """Check a document once nothing has changed in it for a while."""
         if waiting := self._waiting.pop(uri, None):
             waiting.cancel()
         self._waiting[uri] = asyncio.ensure_future(self._check_after(uri, pause))
@@ -165,7 +160,7 @@ class Editor(LanguageServer):
             self.text_document_publish_diagnostics(shown)
 
     def _workspace_of(self, path: Path) -> Workspace:
-        """The project around a file; a new one is read meanwhile, and what is open is checked again then."""
+        """The project around a file; a new one is read meanwhile, and open documents are checked again then."""
         root = project_of(path.parent)
         if root not in self._workspaces:
             self._workspaces[root] = Workspace.around(path.parent, self.overrides)
@@ -192,14 +187,8 @@ class Editor(LanguageServer):
                 cells.append({"cell_type": "markdown", "metadata": {}, "source": ""})
                 continue
             units[at] = Unit(text.uri, text.version, text.lines)
-            code: dict[str, Any] = {
-                "cell_type": "code",
-                "metadata": {},
-                "source": text.source,
-                "outputs": [],
-                "execution_count": None,
-            }
-            cells.append(code)
+            rest: dict[str, Any] = {"metadata": {}, "outputs": [], "execution_count": None}
+            cells.append({"cell_type": "code", "source": text.source, **rest})
         data = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}).encode()
         return _Snapshot(_path(uri).with_suffix(".ipynb"), data, units)
 
@@ -261,6 +250,11 @@ def _path(uri: str) -> Path:
     return Path(uris.to_fs_path(uri) or uri.rpartition(":")[2]).resolve()
 
 
+def _uri(params: Any) -> str:
+    document: Any = getattr(params, "text_document", None) or params.notebook_document
+    return str(document.uri)
+
+
 def server() -> Editor:
     editor = Editor()
 
@@ -275,33 +269,24 @@ def server() -> Editor:
         editor.configure(params.settings or {})
         await editor.check_all()
 
-    @editor.feature(types.TEXT_DOCUMENT_DID_OPEN)
-    async def opened(params: types.DidOpenTextDocumentParams) -> None:
-        editor.check_soon(params.text_document.uri, 0)
-
-    @editor.feature(types.TEXT_DOCUMENT_DID_CHANGE)
-    async def changed(params: types.DidChangeTextDocumentParams) -> None:
-        editor.check_soon(params.text_document.uri)
-
     @editor.feature(types.TEXT_DOCUMENT_DID_SAVE)
     async def saved(params: types.DidSaveTextDocumentParams) -> None:
         await editor.check_all()
 
-    @editor.feature(types.TEXT_DOCUMENT_DID_CLOSE)
-    async def closed(params: types.DidCloseTextDocumentParams) -> None:
-        editor.forget(params.text_document.uri)
-
+    @editor.feature(types.TEXT_DOCUMENT_DID_OPEN)
     @editor.feature(types.NOTEBOOK_DOCUMENT_DID_OPEN)
-    async def book_opened(params: types.DidOpenNotebookDocumentParams) -> None:
-        editor.check_soon(params.notebook_document.uri, 0)
+    async def opened(params: Any) -> None:
+        editor.check_soon(_uri(params), 0)
 
+    @editor.feature(types.TEXT_DOCUMENT_DID_CHANGE)
     @editor.feature(types.NOTEBOOK_DOCUMENT_DID_CHANGE)
-    async def book_changed(params: types.DidChangeNotebookDocumentParams) -> None:
-        editor.check_soon(params.notebook_document.uri)
+    async def changed(params: Any) -> None:
+        editor.check_soon(_uri(params))
 
+    @editor.feature(types.TEXT_DOCUMENT_DID_CLOSE)
     @editor.feature(types.NOTEBOOK_DOCUMENT_DID_CLOSE)
-    async def book_closed(params: types.DidCloseNotebookDocumentParams) -> None:
-        editor.forget(params.notebook_document.uri)
+    async def closed(params: Any) -> None:
+        editor.forget(_uri(params))
 
     kinds: list[Any] = [types.CodeActionKind.QuickFix, FIX_ALL]
 

@@ -1,4 +1,4 @@
-"""Says in the words of the language server protocol what was found in a document, and what would fix it."""
+"""Tells in the language server protocol what was found in a document, and what fixes it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ ToClient = Callable[[Sequence[str], types.Position], types.Position]
 
 @dataclass(frozen=True)
 class Unit:
-    """A file, or a cell of a notebook, as the editor has it: its URI, version and lines."""
-
     uri: str
     version: int | None
     lines: Sequence[str]
@@ -35,7 +33,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found in a document, by the units that the editor had then: of a notebook, its cells by number."""
+    """What was found in a document, by the editor's units then: of a notebook, its cells by number."""
 
     result: FileResult
     units: dict[int | None, Unit]
@@ -52,7 +50,6 @@ class Checked:
         return shown
 
     def actions(self, document: str, cell: int | None, asked: types.Range) -> Iterator[types.CodeAction]:
-        """The fixes of what lies in a range, without their edits; the first that needs no asking is preferred."""
         for each in self._within(cell, asked):
             for number, fix in enumerate(each.fixes):
                 yield types.CodeAction(
@@ -64,12 +61,11 @@ class Checked:
                 )
 
     def all_at_once(self, document: str) -> Iterator[types.CodeAction]:
-        """All fixes of a file that need no asking, if there are any, without their edit."""
         if any(map(is_fixable, self.result.diagnostics)):
             yield types.CodeAction("Fix all that keeps the results", FIX_ALL, data=[document])
 
     def edit(self, fingerprint: str, number: int) -> types.WorkspaceEdit | None:
-        """What a fix changes; None where the finding is gone. Raises UserError where it can't be written."""
+        """A fix's change; None if the finding is gone. Raises UserError where it can't be written."""
         for each in self.result.diagnostics:
             if each.fingerprint == fingerprint:
                 if number >= len(each.fixes):
@@ -78,7 +74,6 @@ class Checked:
         return None
 
     def whole(self, fixed: bytes) -> types.WorkspaceEdit | None:
-        """The change of a file to what is `fixed` in it; None where nothing is."""
         unit = self.units[None]
         if fixed == "".join(unit.lines).encode():
             return None
@@ -86,7 +81,6 @@ class Checked:
         return types.WorkspaceEdit(document_changes=[_change(unit, [types.TextEdit(everything, fixed.decode())])])
 
     def hover(self, cell: int | None, place: types.Position, page: Callable[[str], str]) -> types.Hover | None:
-        """What there is to know of the finding at `place`: what can be done, and its rule's `page`."""
         for each in self._within(cell, types.Range(place, place)):
             lines = [f"- **{label}**: {text}" for label, text in notes(each)]
             text = "\n\n".join([f"**{each.rule}**: {each.message}", "\n".join(lines), "---", page(each.rule)])

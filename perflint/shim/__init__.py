@@ -15,11 +15,10 @@ if TYPE_CHECKING:
 def installed(
     root: Path | str = ".", *, select: Sequence[str] = (), ignore: Sequence[str] = (), unsafe: bool = False
 ) -> Iterator[Run]:
-    """Patch what is imported from the project at `root` inside the block, in this process and in those it starts.
+    """Patch what is imported from the project at `root` inside the block, here and in child processes.
 
-    `select` and `ignore` name rules or groups, as for `perflint run`, and come on top of the project's configuration.
-    What was imported in the block stays patched. Raises UserError for a rule or a folder that there is none of,
-    and for a configuration that can't be read.
+    `select` and `ignore` name rules or groups as for `perflint run`, on top of the project's configuration. What was
+    imported stays patched. Raises UserError for an unknown rule or folder, and an unreadable configuration.
     """
     from perflint.engine import UserError
     from perflint.project.settings import load  # here: this package is imported by every process of a run, as it starts

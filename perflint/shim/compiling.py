@@ -36,7 +36,6 @@ def _tree(file: PatchedFile) -> ast.Module:
 
 
 def _shorten(node: ast.AST, file: PatchedFile) -> None:
-    """Have the verifier shorten what a loop goes over, or add to when a test holds, if it begins at such a line."""
     if isinstance(node, ast.For) and node.lineno in file.shortened:
         node.iter = _around(CUT, node.iter)
     elif isinstance(node, ast.If) and node.lineno in file.shortened:
@@ -89,7 +88,7 @@ def _tell_calls(function: ast.FunctionDef) -> None:
 
 
 def _move(node: ast.AST, lines: Sequence[int]) -> None:
-    """Give a node of the patched text its place in the original; columns only where the line is unchanged."""
+    """Columns are kept only where the line is unchanged."""
     first, last = node.lineno, node.end_lineno or node.lineno  # type: ignore[attr-defined]
     node.lineno = abs(lines[first - 1])  # type: ignore[attr-defined]
     node.end_lineno = max(abs(lines[last - 1]), node.lineno)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""By what a run gets into Python's and torch's modules, and by what it counts there.
+"""Hooks and counters of a run inside the user's process.
 
 Import hooks and reversible monkey patches; counters in memory-mapped files, which survive their processes.
 """
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 Code = Callable[[str, bytes], "CodeType | None"]  # the code to run for a path and what the file holds
 AfterImport = Callable[[ModuleType], None]
 Undo = Callable[[], None]
-Watch = Callable[[ModuleType], Undo]  # patches a module once it has been imported
+Watch = Callable[[ModuleType], Undo]
 _warned: list[str] = []
 
 
 class PatchedLoader(SourceFileLoader):
-    """Loads a file of the user's from its patched code, or unpatched where there is none."""
+    """Loads a file from its patched code, or unpatched where there is none."""
 
     def __init__(self, fullname: str, path: str, code: Code) -> None:
         super().__init__(fullname, path)
@@ -45,8 +45,6 @@ class PatchedLoader(SourceFileLoader):
 
 
 class _Watched:
-    """Loads a module by its own `loader`, and calls `notify` afterwards."""
-
     def __init__(self, loader: Loader, notify: AfterImport) -> None:
         self._loader, self._notify = loader, notify
 
@@ -62,9 +60,9 @@ class _Watched:
 
 
 class Finder:
-    """Asks the finders after it in `sys.meta_path`, and shows `swap` each spec that they find.
+    """Shows `swap` each spec that the finders after it in `sys.meta_path` find.
 
-    `watched` holds, by module names, what to call once that module has been loaded.
+    `watched` holds callbacks for loaded modules, by name.
     """
 
     def __init__(self, swap: Callable[[ModuleSpec], None], watched: Mapping[str, AfterImport]) -> None:
@@ -73,7 +71,6 @@ class Finder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec that Python would find, its loader replaced where there is something to do."""
         behind = sys.meta_path[sys.meta_path.index(self) + 1 :] if self in sys.meta_path else ()
         specs = (finder.find_spec(fullname, path, target) for finder in behind if hasattr(finder, "find_spec"))
         spec = next((spec for spec in specs if spec is not None), None)
@@ -86,7 +83,7 @@ class Finder:
 
 
 def warn(message: str) -> None:
-    """Report the first failure of perflint itself in this process; the user's program goes on."""
+    """Report perflint's first own failure in this process; the user's program goes on."""
     if _warned:
         return
     _warned.append(message)
@@ -98,7 +95,7 @@ def warn(message: str) -> None:
 
 
 def before(function: Callable[..., Any], call: Callable[..., object]) -> Callable[..., Any]:
-    """`function`, with its arguments passed to `call` before each call."""
+    """`function`, whose arguments are passed to `call` first."""
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -109,7 +106,7 @@ def before(function: Callable[..., Any], call: Callable[..., object]) -> Callabl
 
 
 def after(function: Callable[..., Any], call: Callable[..., object]) -> Callable[..., Any]:
-    """`function`, with its result and arguments passed to `call` after each call."""
+    """`function`, whose result and arguments are passed to `call` afterwards."""
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -121,9 +118,9 @@ def after(function: Callable[..., Any], call: Callable[..., object]) -> Callable
 
 
 def outermost(function: Callable[..., Any], hooked: Callable[..., Any]) -> Callable[..., Any]:
-    """`hooked`, a `function` with hooks, in whose place `function` is called from inside of it.
+    """`hooked`, a `function` with hooks, which itself calls `function` alone.
 
-    torch calls a method of tensors by its name once more from inside, where the program has entered a mode.
+    Inside a mode, torch calls a method of tensors by its name once more.
     """
     inside = threading.local()
 
@@ -141,7 +138,7 @@ def outermost(function: Callable[..., Any], hooked: Callable[..., Any]) -> Calla
 
 
 def replace(owner: Any, name: str, new: object) -> Undo:
-    """Replace an attribute; the returned undo leaves it alone if somebody else has replaced it since."""
+    """Replace an attribute; the undo leaves it alone if somebody else has replaced it since."""
     original = getattr(owner, name)
     setattr(owner, name, new)
 
@@ -163,14 +160,13 @@ def undo_all(changes: Iterable[Undo]) -> Undo:
 
 
 def allow_counters_in_graphs(hits: Iterable[Callable[[int], None]], config: Any) -> Undo:
-    """Let torch.compile, of which this is the configuration, call the counters without a graph break."""
+    """Let torch.compile call the counters without a graph break."""
     others = set(getattr(config, "reorderable_logging_functions", ()))
     config.reorderable_logging_functions = {*others, *hits}
     return lambda: setattr(config, "reorderable_logging_functions", others)
 
 
 def allow_counters_in_exports(hits: Iterable[Callable[[int], None]], trace: ModuleType) -> Undo:
-    """The same for torch.export, whose module has its own configuration."""
     config = getattr(trace, "DEFAULT_EXPORT_DYNAMO_CONFIG", None)
     functions: set[object] = getattr(config, "reorderable_logging_functions", set())
     functions.update(hits)
@@ -178,7 +174,7 @@ def allow_counters_in_exports(hits: Iterable[Callable[[int], None]], trace: Modu
 
 
 def patch_files_run(patches: Callable[[str], bool], code: Code, runpy: Any) -> Undo:
-    """Patch files that `runpy` runs, as spawned processes do with the main script."""
+    """Patch files that `runpy` runs, as spawned processes run the main script."""
     original = runpy._get_code_from_file
 
     @functools.wraps(original)
@@ -195,7 +191,7 @@ def patch_files_run(patches: Callable[[str], bool], code: Code, runpy: Any) -> U
 
 
 def patch_files_located(swap: Callable[[Any], None], util: Any) -> Undo:
-    """Show `swap` the specs of modules that are loaded by their file and not found by any finder."""
+    """Show `swap` the specs of modules loaded by their file, which no finder finds."""
 
     def located(spec: Any, *_: Any, **named: Any) -> None:
         if spec is not None and named.get("loader") is None:
@@ -207,14 +203,14 @@ def patch_files_located(swap: Callable[[Any], None], util: Any) -> Undo:
 CALL = "__perflint_call__"  # the global decorator by which the verifier is told of calls
 CUT, DUE = "__perflint_cut__", "__perflint_due__"  # global functions around what it shortens: iterables and tests
 GRAPHS = "perflint.runtime.records"  # the module whose records count replays
-FIXES, _GRAPH = "fixes", "graph"  # kinds of tallies
+FIXES, _GRAPH = "fixes", "graph"
 _BYTES = struct.calcsize("Q")
 
 
 class Tally:
-    """A counter of some `kind` under a `name`, with a remark, which forked processes share.
+    """A counter of some `kind` under a `name`, with a remark, shared by forked processes.
 
-    `process` is what to call this one, if not by its pid.
+    `process` is this one's name, if not its pid.
     """
 
     def __init__(self, run: Path, kind: str, name: str, process: str = "") -> None:
@@ -272,7 +268,7 @@ def _mapped(path: Path) -> MutableSequence[int]:
 
 
 class Tallied(NamedTuple):
-    """What was counted under a name, a remark on it, and the process, by its name or pid, "" for all of them."""
+    """What was counted under a name, a remark, and the process by name or pid, "" for all."""
 
     name: str
     times: int
@@ -281,7 +277,7 @@ class Tallied(NamedTuple):
 
 
 def tallies(run: Path, kind: str) -> list[Tallied]:
-    """The tallies of a `kind` in a run, by process and age, those of named processes first."""
+    """A run's tallies of a `kind`, by process and age, named processes first."""
     found = []
     for file in run.glob(f"*.{kind}"):
         process, content = file.name.partition(".")[0], file.read_bytes()
@@ -301,8 +297,6 @@ def tallied(run: Path, kind: str) -> list[Tallied]:
 
 
 def count_graphs(run: Path, module: Any) -> Undo:
-    """Count how often graphed functions are replayed, and remark why others stay eager, by the module of records."""
-
     def tally(records: Any) -> Tally:
         if not hasattr(records, "tally"):
             records.tally = Tally(run, _GRAPH, records._name)

@@ -22,7 +22,7 @@ _shims: list[Shim] = []
 
 
 def join() -> None:
-    """Join the run that the environment names; if that fails, warn once and go on unpatched."""
+    """Join the run that the environment names; if that fails, warn and go on unpatched."""
     run = os.environ.get(RUN)
     if not run or os.environ.get(OFF) == "1" or not os.path.isdir(run):  # noqa: PTH112
         return  # a run whose folder is gone is over
@@ -44,9 +44,8 @@ def join() -> None:
 
 
 def start() -> None:
-    """Run the script in place of the archive that Python takes it for."""
     if getattr(sys.flags, "safe_path", False):
-        del sys.path[0]  # the archive's
+        del sys.path[0]
     launch.run_script(sys.argv[0], sys.argv[1:], _shims.pop())
 
 

@@ -1,6 +1,6 @@
-"""Runs a program as Python would have: its name, arguments, paths, exit code and tracebacks.
+"""Runs a program as Python would: its name, arguments, paths, exit code and tracebacks.
 
-The program in a notebook runs as a kernel would run it: in a main module without a file, with what IPython defines.
+A notebook runs as in a kernel: in a main module without a file, with what IPython defines.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ if TYPE_CHECKING:
 _SHIM = str(Path(__file__).parent)
 _OURS = str(Path(__file__).parents[1])
 _KEPT = {"__main__", "__mp_main__", "perflint"}
-_MOST = 4  # lines that are left out are named
+_MOST = 4
 
 
 def run_script(path: str, arguments: Sequence[str], shim: Shim | None) -> None:
-    """Run what is at `path` as `python path arguments`: a file, or a folder or archive with a `__main__` in it.
+    """Run `python path arguments`: a file, a notebook's Python, or a folder or archive with a `__main__`.
 
-    Of a notebook, the Python in its cells is run.
     Raises UserError where that is missing.
     """
     sys.argv[:] = [path, *arguments]
@@ -52,7 +51,6 @@ def run_script(path: str, arguments: Sequence[str], shim: Shim | None) -> None:
 
 
 def _finder(path: str) -> PathEntryFinderProtocol | None:
-    """What finds modules inside of `path`, if that is a folder or an archive: as Python itself asks."""
     for hook in sys.path_hooks:
         with suppress(ImportError):
             return hook(path)
@@ -72,7 +70,7 @@ def _run_inside(path: str, finder: PathEntryFinderProtocol, shim: Shim | None) -
 
 
 def run_module(name: str, arguments: Sequence[str]) -> None:
-    """Run a module, or a package's `__main__`, as `python -m name arguments`; raises UserError if there is none."""
+    """Raises UserError where there is no such module."""
     import runpy  # here: a script needs none of it
 
     sys.argv[:] = ["-m", *arguments]
@@ -94,14 +92,13 @@ def _main(file: str, loader: object, spec: ModuleSpec | None) -> ModuleType:
 
 
 def _set_path(folder: str) -> None:
-    """Put the program's own folder where Python has put the launcher's."""
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = folder
         _leave_names_to(folder)
 
 
 def _leave_names_to(folder: str) -> None:
-    """Have the program import its own modules where we have imported others by their names."""
+    """Have the program import its own modules where ours have the same names."""
     names = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names - _KEPT
     theirs = {name for name in names if _is_in(folder, name)}
     for name in [each for each in sys.modules if each.partition(".")[0] in theirs]:
@@ -122,8 +119,6 @@ def _execute(main: ModuleType, code: Callable[[], CodeType | None]) -> None:
 
 
 def _hook(theirs: Callable[..., object], error: BaseException) -> Callable[..., object]:
-    """An excepthook that shows `error` to `theirs` as if nothing of ours lay around the program."""
-
     shown = _without_ours(error.__traceback__)  # here: what lies below this is not the program's either
 
     def hook(kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:
@@ -137,7 +132,6 @@ def _hook(theirs: Callable[..., object], error: BaseException) -> Callable[..., 
 
 
 def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
-    """The traceback from the program's own frames on, and without those of the shim among them."""
     while traceback is not None and _file(traceback).startswith(_OURS):
         traceback = traceback.tb_next
     each = traceback
@@ -153,7 +147,6 @@ def _file(traceback: TracebackType) -> str:
 
 
 def _prepared(path: str, data: bytes, main: ModuleType, *, tells: bool) -> str:
-    """The program in the notebook at `path`, for which `main` is made ready; raises UserError where there is none."""
     import linecache
 
     document = _program(path, data)
@@ -168,7 +161,7 @@ def _prepared(path: str, data: bytes, main: ModuleType, *, tells: bool) -> str:
 
 
 def left_out(path: str) -> str:
-    """What the program lacks of the cells of the notebook at `path`, in words; empty if nothing. Raises UserError."""
+    """What is left out of the notebook at `path`, in words; empty if nothing. Raises UserError."""
     return _note(_program(path, Path(path).read_bytes()))
 
 
@@ -193,7 +186,6 @@ def _note(document: Document) -> str:
 
 
 def _telling_cells(theirs: Callable[..., object], path: str) -> Callable[..., object]:
-    """An excepthook that also says which cells the lines of a traceback are in: it counts those of the program."""
     import traceback
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:

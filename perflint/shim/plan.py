@@ -1,9 +1,8 @@
-"""The plan of a run, which each of its processes reads, and the checksummed files that it is kept in.
+"""The plan of a run, which each of its processes reads, and the checksummed files that hold it.
 
-Plans of command lines are cached, for as long as their inputs are unchanged: a program then starts without reading the
-command line, settings or rules. Of the words after its name, the plan depends on those alone that name more programs.
-
-Here, as in all that a process needs as it starts, records are named tuples: dataclasses take too long to import.
+Plans are cached by command line while their inputs are unchanged: a program then starts without parsing options,
+settings or rules. Of the words after its name, only those that name more programs matter. Records that a starting
+process needs are named tuples, as dataclasses take too long to import.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from perflint.documents import digest
 from perflint.engine import UserError
 from perflint.project import CACHE, project_of
 
-RUNS = "run"  # the folder of a cache for what is kept of runs
+RUNS = "run"
 _DIGEST = 16
 _KEEP_S = 30 * 86_400
 # What is damaged, or was written by another version:
@@ -37,7 +36,7 @@ Stamp = tuple[int, ...]
 
 
 class Change(NamedTuple):
-    """A fix that is applied: its rule, title and safety, and the line of the user's file that its finding begins at."""
+    """`line` is that of the finding in the user's file."""
 
     rule: str
     title: str
@@ -46,13 +45,12 @@ class Change(NamedTuple):
 
 
 class PatchedFile(NamedTuple):
-    """A file of the user's that is run changed, for as long as its bytes have the digest `source`.
+    """A user's file that is run changed while its bytes have the digest `source`.
 
-    `lines` holds for each line of the patched `text` the line of the file that it stands for, negative where that one
-    reads differently. `probes` holds lines of `text` that begin what a change made, each with the change's number.
-    `calls` names functions, and methods as `Class.method`, of whose calls the verifier is told. `lost` holds lines of
-    `text`, each with a line of the file that nothing else stands for than what begins there. `shortened` are lines of
-    `text` with loops and tests that the verifier shortens.
+    `lines` maps lines of the patched `text` to the file's, negative where changed. `probes` are pairs of a line of
+    `text` that a change made, and the change's number. `calls` names functions, methods as `Class.method`, whose calls
+    are counted. `lost` pairs lines of `text` with replaced lines of the file. `shortened` are lines of `text` with
+    loops and tests to shorten.
     """
 
     source: str
@@ -66,7 +64,7 @@ class PatchedFile(NamedTuple):
 
     @property
     def counter(self) -> str:
-        """The global function by which the patched code counts, by the numbers of its changes; of this patch alone."""
+        """The global counting function of this patch alone, called with numbers of changes."""
         return f"__perflint_hit_{digest(repr((self.text, self.probes)).encode('utf-8', 'surrogatepass'))}__"
 
     @property
@@ -75,7 +73,7 @@ class PatchedFile(NamedTuple):
 
 
 class Left(NamedTuple):
-    """A defect that is left at a line of a file, and why; of a file that can't be patched at all, without a rule."""
+    """A defect left at a line, and why; without a rule, a file that can't be patched at all."""
 
     path: str
     line: int
@@ -84,11 +82,10 @@ class Left(NamedTuple):
 
 
 class KnownLoader(NamedTuple):
-    """A loader that leaves something out, by the line of its call, whose text it is known by.
+    """A loader that leaves something out, by the line of its call, whose text identifies it.
 
-    `proven` are the arguments that the text alone proves to be safe, `doubt` is why workers are not among them.
-    `measured` are workers, and batches that each keeps ready, if a run has found out how many are worth it, on as many
-    `cores`.
+    `proven` are arguments that the text alone proves safe, `doubt` is why workers are not among them. `measured` are
+    workers and batches that each keeps ready, if a tuning run on as many `cores` found them worth it.
     """
 
     line: int
@@ -100,12 +97,11 @@ class KnownLoader(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The changed files of a program by their real paths, what is left and why, and the folder for compiled code or "".
+    """A program's changed files by real path, what is left and why, and the folder for compiled code or "".
 
-    `root` is the project's folder; `watches` names what is fixed as the program runs, by `unsafe` means as well or not;
-    `loaders` holds by real paths what is known of loaders, which the run `tunes` or makes as they were tuned.
-    `settings` of perflint.shim.settings are made for the whole program. A run began in the folder `start`, and `tells`
-    at its end what took effect.
+    `watches` names what is fixed at run time, by `unsafe` means too or not; `loaders`, by real path, are tuned if the
+    run `tunes`. `settings` (perflint.shim.settings) hold for the whole program. The run began in the folder `start`,
+    and `tells` at its end what took effect.
     """
 
     root: str
@@ -150,7 +146,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def read(path: Path) -> bytes:
-    """What this user wrote to `path`; raises OSError where nothing was, and ValueError where it is damaged."""
+    """What this user wrote to `path`; raises OSError, and ValueError where it is damaged."""
     with path.open("rb") as file:
         owner, content = os.fstat(file.fileno()).st_uid, file.read()
     if owner != getattr(os, "getuid", lambda: owner)():
@@ -162,7 +158,6 @@ def read(path: Path) -> bytes:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the files in `folder` that were written long ago; they would be made again."""
     oldest = time.time() - _KEEP_S
     for file in folder.iterdir():
         with suppress(OSError):
@@ -171,8 +166,6 @@ def sweep(folder: Path) -> None:
 
 
 class Program(NamedTuple):
-    """A script or module to run, its arguments, and whether to keep quiet about it."""
-
     name: str
     arguments: tuple[str, ...]
     is_module: bool
@@ -184,13 +177,12 @@ class Program(NamedTuple):
 
 
 def launched(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The scripts and modules that a program may be told to run by its arguments, as launchers are."""
     pairs = zip(("", *arguments), arguments, strict=False)
     return tuple(word for before, word in pairs if word.endswith(".py") or before == "-m")
 
 
 def find_program(path: str) -> None:
-    """Raise UserError where there is no script or folder at `path`, or none that may be read."""
+    """Raise UserError where there is no readable script or folder at `path`."""
     try:
         access = os.R_OK | (os.X_OK if S_ISDIR(os.stat(path).st_mode) else 0)  # noqa: PTH116
         is_open = os.access(path, access)
@@ -216,7 +208,7 @@ class Tree(NamedTuple):
 
 
 class Basis(NamedTuple):
-    """The inputs of a plan: trees of files, folders of distributions that may offer rules, and single files."""
+    """The inputs of a plan: trees of files, folders of distributions that may offer rules, single files."""
 
     trees: tuple[Tree, ...]
     distributions: tuple[str, ...]
@@ -229,13 +221,15 @@ class Basis(NamedTuple):
         for folder in self.distributions:
             seen.update((file, _stamp(file)) for file in _entry_points(folder))
         seen.update((file, _stamp(file)) for file in self.files)
-        text = repr(sorted(seen.items())).encode("utf-8", "surrogatepass")
-        digest = blake2b(text, digest_size=16).hexdigest()
-        return Look(digest, tuple(set(seen.values())), time.time_ns(), frozenset(seen))
+        known = digest(repr(sorted(seen.items())).encode("utf-8", "surrogatepass"))
+        return Look(known, tuple(set(seen.values())), time.time_ns(), frozenset(seen))
+
+    def holds(self, look: Look) -> bool:
+        return look.is_settled and self.look().digest == look.digest
 
 
 class Look(NamedTuple):
-    """A digest of the inputs' stamps, these stamps, the time at which they were read, and the paths of the inputs."""
+    """A digest of the inputs' stamps, these stamps, when they were read, and the inputs' paths."""
 
     digest: str
     stamps: tuple[Stamp, ...]
@@ -244,7 +238,7 @@ class Look(NamedTuple):
 
     @property
     def is_settled(self) -> bool:
-        """Whether any later change will alter a stamp: no file was changed only just now."""
+        """Whether any later change will alter a stamp: no file was changed just now."""
         return all(changed + _tick(changed) < self.time_ns for stamp in self.stamps for changed in stamp[1:])
 
 
@@ -253,13 +247,8 @@ class Planned(NamedTuple):
     basis: Basis
     look: Look
 
-    @property
-    def holds(self) -> bool:
-        return self.look.is_settled and self.basis.look().digest == self.look.digest
-
 
 def keep(words: Sequence[str], program: Program, planned: Planned) -> None:
-    """Remember that `words` asked for `program`, and its plan, in the cache of its project if that is in use."""
     place, look = _place(words, program.folder, program.arguments), planned.look.digest
     if planned.plan.store != str(place.parent):
         return
@@ -269,7 +258,6 @@ def keep(words: Sequence[str], program: Program, planned: Planned) -> None:
 
 
 def find(words: Sequence[str]) -> tuple[Program, Plan] | None:
-    """The program that `words` ask for, and its plan; None where that is not known."""
     for end, word in enumerate(words[:_MOST_WORDS], 1):
         if word.startswith("-"):
             continue
@@ -294,11 +282,8 @@ def below(tree: Tree) -> Iterator[tuple[str, Stamp]]:
 
 
 def _place(words: Sequence[str], folder: Path, arguments: Sequence[str]) -> Path:
-    """The receipt for `words`, if they ask for a program in `folder`, and for the programs in its `arguments`."""
-    seed = repr((tuple(words), launched(arguments), str(Path.cwd()), sys.path, sys.version, __file__)).encode(
-        "utf-8", "surrogatepass"
-    )
-    return store_of(project_of(folder)) / f"words-{blake2b(seed, digest_size=16).hexdigest()}"
+    seed = repr((tuple(words), launched(arguments), str(Path.cwd()), sys.path, sys.version, __file__))
+    return store_of(project_of(folder)) / f"words-{digest(seed.encode('utf-8', 'surrogatepass'))}"
 
 
 def _read(place: Path, name: str, arguments: tuple[str, ...]) -> tuple[Program, Plan]:
@@ -326,7 +311,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _stamp(path: str) -> Stamp:
-    """Size, modification and change time of a file; (0,) for a folder, () where there is nothing."""
+    """A file's size, modification and change time; (0,) for a folder, () where there is nothing."""
     try:
         status = os.stat(path)  # noqa: PTH116  # a Path for each file would take longer than all the rest
     except OSError:
@@ -337,5 +322,5 @@ def _stamp(path: str) -> Stamp:
 
 
 def _tick(time_ns: int) -> int:
-    """How long a file changed at that time may keep its stamp; some file systems have whole seconds only."""
+    """Some file systems have whole seconds only."""
     return _TICK_NS if time_ns % _SECOND_NS else 2 * _SECOND_NS

@@ -37,11 +37,10 @@ _ABOVE = (*MARKS, ".gitignore", *_MEASURED)
 
 @dataclass(frozen=True)
 class Project:
-    """The project at `root` of a program in its folder `start`, and how it is to be run.
+    """The project at `root` of a program in `start`, and how to run it.
 
-    `settings` are those of the file `config`, if one was named. `tunes`: measure its loaders. `whole` names settings
-    of the whole program, as perflint.shim.settings has them. Without the `closure` of the program, any file of the
-    project may be part of it.
+    `config` is the settings' file, if named. `tunes`: measure loaders. `whole` names settings of the whole program
+    (perflint.shim.settings). Without a `closure`, any file of the project may be part of the program.
     """
 
     start: Path
@@ -98,7 +97,7 @@ def basis_of(
     above: Sequence[Path],
     files: Iterable[Path],
 ) -> Basis:
-    """All that decides which files there are in `folders`, but for what is `skipped`, and what is found in them.
+    """All that decides which files there are in `folders`, except the `skipped`, and what is found in them.
 
     `above` are folders that may hold settings for them; `files` are read besides.
     """
@@ -170,7 +169,6 @@ def _left(patches: Sequence[Patch]) -> Iterator[Left]:
 def _known_loaders(
     root: Path, discovery: Discovery, settings: Settings, rules: Sequence[Rule]
 ) -> dict[str, tuple[KnownLoader, ...]]:
-    """The loaders that `rules` report, by the real paths of their files, with what tuning runs have measured."""
     if not rules:
         return {}
     unmeasured = {name: {**options, OPTION: ""} for name, options in settings.rules.items()}
@@ -232,7 +230,7 @@ def patched(patch: Patch) -> PatchedFile:
 
 
 def _lost(patch: Patch, lines: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Each line of the patched text whose statement replaces further lines of the original, with those lines.
+    """Lines of the patched text whose statement replaces further lines of the original, with those.
 
     A debugger may be told to stop there, and a coverage tool counts them.
     """
@@ -250,9 +248,9 @@ def _statements(text: str, but: tuple[type[ast.stmt], ...] = ()) -> set[int]:
 
 
 def _statement(item: Applied, after: str, statements: Sequence[int]) -> int:
-    """The first of `statements` in `after` that the fix made, or that follows what it removed; else 0.
+    """The first of `statements` that the fix made, or that follows what it removed; else 0.
 
-    What its first edit made may have moved since then: it is known by its text.
+    What its first edit made may have moved since: it is known by its text.
     """
     touched = [_lines_of(item.text, edit) for edit in item.fix.edits]
     places = [abs(line) for line in line_map(after, item.text)]

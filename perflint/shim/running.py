@@ -1,7 +1,6 @@
-"""One run of a program: the folder of its processes' records, its start in this process, and the summary when it ends.
+"""One run of a program: the folder of its records, its start in this process, the summary at its end.
 
-The folder survives a run that is killed. Each process that uses it holds a lock on it, which also keeps cleaners of
-temporary files away.
+The folder survives a run that is killed. Each process locks it, which also keeps cleaners of temporary files away.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from perflint.shim.plan import COMPILE, UNREADABLE, KnownLoader, Plan, Program, 
 from perflint.shim.session import FIRST, OFF, Shim, environment, first_name, made, plan_of
 from perflint.shim.settings import COMPILING, KNOWN, SETTINGS
 
-_MOST_NAMED = 4  # processes in one line
+_MOST_NAMED = 4
 
 
 def summary(plan: Plan, run: Path) -> Iterator[str]:
@@ -62,7 +61,7 @@ def summary(plan: Plan, run: Path) -> Iterator[str]:
         effect = count(setting.times, "time") if setting.times else f"never took effect: {setting.remark}"
         if setting.name in KNOWN:
             yield f"  {setting.name}: {KNOWN[setting.name].title} ({effect})"
-        else:  # a class of modules
+        else:
             yield f"  {setting.name}: {setting.remark} ({count(setting.times, 'call')})"
     if {*COMPILING} & {*plan.settings} and all(each.name in KNOWN for each in settings):
         yield "  compile: never took effect: no module was called often enough"
@@ -76,7 +75,6 @@ def _at(path: str, line: int, plan: Plan) -> str:
 
 
 def _times(fixes: Sequence[Tallied], path: str, number: int) -> dict[str, int]:
-    """How often each process counted a change of a file, by the processes' names."""
     times: dict[str, int] = {}
     for each in fixes:
         if each.name == change(path, number):
@@ -123,7 +121,7 @@ _KEEP_S = 7 * 86_400
 
 
 class RunFolder:
-    """A folder that this process uses for itself and its children, or shares with the other ranks of its host."""
+    """A folder for this process and its children, or shared by the ranks of a host."""
 
     def __init__(self, path: Path, lock: int | None, shared: bool) -> None:
         self.path, self._lock, self._shared = path, lock, shared
@@ -136,7 +134,7 @@ class RunFolder:
 
 
 def enter() -> RunFolder:
-    """A new folder; where a launcher has started several ranks on this host, the one that they share."""
+    """A new folder; where a launcher started several ranks on this host, the one that they share."""
     if os.name == "nt":
         return RunFolder(Path(tempfile.mkdtemp(prefix=_PREFIX)), None, shared=False)
     if not _is_rank():
@@ -150,7 +148,7 @@ def enter() -> RunFolder:
 
 
 def _again(path: Path) -> RunFolder:
-    """The folder at `path`, which this process has made, or has used before it became another program."""
+    """The folder at `path`, made by this process, or before it became another program."""
     lock = os.open(path, os.O_RDONLY)
     _locks(lock, alone=False)
     return RunFolder(path, lock, shared=_is_rank())
@@ -217,10 +215,7 @@ def _locks(lock: int, *, alone: bool) -> bool:
 
 
 class Run(NamedTuple):
-    """A run that this process has begun: its patches, its folder, and how the environment was changed.
-
-    `before` holds the values of the variables of `joining` before these were set.
-    """
+    """A run begun by this process: its patches, its folder, and environment variables with their values `before`."""
 
     shim: Shim
     folder: RunFolder
@@ -240,7 +235,6 @@ class Run(NamedTuple):
 
 
 def begin(plan: Plan, *, tells: bool = True) -> Run:
-    """Begin a run by `plan`: patch this process's imports, and those of its children."""
     plan = plan._replace(start=str(Path.cwd()), tells=tells)
     folder = enter()
     try:
@@ -257,10 +251,6 @@ def begin(plan: Plan, *, tells: bool = True) -> Run:
 
 
 def launcher(program: Program, find: Callable[[], Plan]) -> Callable[[], None]:
-    """A function that runs the program in this process, patched by the plan that `find` returns.
-
-    Raises UserError for a user's mistake. The summary is printed as the process ends.
-    """
     run = None if os.environ.get(OFF) == "1" else _begun(program, find)
     if program.is_module:
         return partial(launch.run_module, program.name, program.arguments)

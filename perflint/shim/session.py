@@ -1,4 +1,4 @@
-"""The shim of one process of a run: patched imports, counters, completed loaders, the environment for its children."""
+"""The shim of one process: patched imports, counters, completed loaders, the environment of its children."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SITE = str(Path(__file__).with_name("site"))
 
 
 class Shim:
-    """The patches of `plan` in this process, whose counters go to the folder `run`, by its `name` if it has one."""
+    """The patches of `plan` in this process, with counters in the folder `run` under its `name`, if any."""
 
     def __init__(self, plan: Plan, run: Path, name: str = "") -> None:
         self.plan = plan
@@ -94,7 +94,7 @@ class Shim:
         return patched
 
     def swap(self, spec: ModuleSpec) -> None:
-        """Have the module of `spec` loaded from its patched code, unless another import hook loads it."""
+        """Have a module loaded from its patched code, unless another import hook loads it."""
         if type(spec.loader) is SourceFileLoader and spec.origin is not None and self.patches(spec.origin):
             spec.loader = hooks.PatchedLoader(spec.loader.name, spec.loader.path, self.code)
 
@@ -106,7 +106,6 @@ class Shim:
 
 
 def _compiled(file: PatchedFile, path: str, store: Path) -> CodeType:
-    """The code of `file`, cached in the folder `store`; raises what compiling raises."""
     kind = f"{path}\0{sys.flags.optimize}".encode("utf-8", "surrogatepass") + MAGIC_NUMBER
     cached = store / f"{file.digest}-{blake2b(kind, digest_size=8).hexdigest()}.code"
     with suppress(OSError, ValueError, EOFError, TypeError):
@@ -141,7 +140,7 @@ _PENDING = "not tuned: it was read too seldom"
 
 
 class Made(NamedTuple):
-    """A loader that was made at a line of a file: the arguments that were added, why workers were not, and a note."""
+    """A loader made at a line of a file: the arguments added, why workers were not, and a note."""
 
     path: str
     line: int
@@ -155,7 +154,7 @@ class Made(NamedTuple):
 
 
 class Loaders:
-    """The loaders of a process in the files of `plan`; decisions are written to the folder `run`."""
+    """A process's loaders in the files of `plan`; decisions are written to the folder `run`."""
 
     def __init__(self, plan: Plan, run: Path) -> None:
         self._plan, self._run = plan, run
@@ -164,7 +163,6 @@ class Loaders:
         self._tuning: Tuning | None = None
 
     def watch(self, module: ModuleType) -> Undo:
-        """See each DataLoader of torch's `module` as it is made."""
         from inspect import signature  # here: torch has it, and a process without torch need not
 
         if self._plan.tunes:
@@ -247,17 +245,14 @@ class Loaders:
 
 
 def _maker(frame: FrameType, loader: Any) -> FrameType:
-    """The frame that makes a loader: Lightning, say, wraps the constructor, and a wrapper already has the loader."""
+    """The frame that makes a loader: wrapped constructors, as Lightning's, hold it already."""
     while frame.f_back is not None and any(each is loader for each in frame.f_locals.values()):
         frame = frame.f_back
     return frame
 
 
 def _as_without_workers(added: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is `added`, and what else a program without workers needs to behave as it did.
-
-    Errors of the dataset are raised as they are, and the start method of processes can still be set.
-    """
+    """What is `added`, and what keeps errors and start methods as without workers."""
     if "num_workers" not in added:
         return added
     from perflint.runtime.loader import raise_as_they_are, start_method

@@ -1,4 +1,4 @@
-"""Settings of a whole program, which are made in memory as it imports torch, and modules that are compiled so."""
+"""Settings of a whole program, made in memory as it imports torch, and compiled modules."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _WRAPPERS = ("DataParallel", "DistributedDataParallel")
 
 
 class Setting(NamedTuple):
-    """What it does, what it promises, and how it is made; the names of those that it excludes.
+    """What it does, what it promises, how it is made, and which others it excludes.
 
-    `regimes`: what bounds the steps in which it may gain. Empty: any. It `starts_slowly` if it compiles, and gains on a
-    GPU alone if it `needs_gpu`, in programs of several processes if it `needs_ranks`.
+    `regimes`: what bounds the steps in which it may gain; empty: any. It `starts_slowly` if it compiles; some need a
+    GPU, or several processes (`needs_ranks`).
     """
 
     title: str
@@ -118,8 +118,6 @@ def _fused(torch: Any, tally: Tally) -> Undo:
 
 
 def _exchanging(name: str, value: object) -> Callable[[Any, Tally], Undo]:
-    """Gives DistributedDataParallel an argument that the program leaves out."""
-
     def make(torch: Any, tally: Tally) -> Undo:
         kind = torch.nn.parallel.DistributedDataParallel
         init = kind.__init__
@@ -140,11 +138,10 @@ def _exchanging(name: str, value: object) -> Callable[[Any, Tally], Undo]:
 
 
 def _channels_last(torch: Any, tally: Tally) -> Undo:
-    """Arrange weights at the first call: random numbers with which a program fills them come in the order of memory.
+    """Arrange weights at the first call, since random numbers fill weights in memory order before.
 
-    That gives them new memory, so those stay as they are whose memory something else has as well: a state dict, a
-    buffer of all parameters, another process, a graph that is captured. Nothing is added to the modules themselves,
-    which may be pickled or scripted.
+    They get new memory, so weights stay as they are that something else may hold: a state dict, a buffer of all
+    parameters, another process, a captured graph. Modules get no attributes: they may be pickled or scripted.
     """
     seen = weakref.WeakSet[Any]()
 
@@ -262,11 +259,10 @@ KNOWN: Mapping[str, Setting] = {
 
 
 def _watch_modules(torch: Any, tally: Callable[[str], Tally], *, graphs: bool) -> Undo:
-    """Count the calls of outermost modules, and compile those that are called often; `tally` makes one for their class.
+    """Compile outermost modules that are called often, and count their calls in a `tally` for each class.
 
-    They are compiled in place: they keep their types, the keys of their checkpoints and eager mode's random numbers.
-    Frames that can't be traced and graphs that can't be compiled stay eager. With `graphs`, what is compiled is
-    launched as CUDA graphs.
+    They are compiled in place: types, checkpoint keys and eager mode's random numbers stay. What can't be traced or
+    compiled stays eager. With `graphs`, compiled code is launched as CUDA graphs.
     """
     modules = _Modules(tally, graphs)
 

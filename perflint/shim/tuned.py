@@ -1,4 +1,4 @@
-"""Tunes the loaders of a run: times them as the program goes on, finds how few workers hide them, and keeps that."""
+"""Tunes a run's loaders: times them as the program runs, finds how few workers hide them, and keeps that."""
 
 from __future__ import annotations
 
@@ -26,20 +26,18 @@ from perflint.shim.plan import Plan
 
 _STEPS = 20  # that are measured
 _FEWEST = 6  # that do, if an epoch has no more
-_ENOUGH_S = 10.0  # of measuring them
+_ENOUGH_S = 10.0
 _WARM_UP = 2  # steps that are not counted
-_PREFETCH = 2  # torch's default
+_PREFETCH = 2
 _MOST_PREFETCH = 8
 _NEAR = 1.05  # what is slower by less than this is as fast
-_TRIAL_S = 5.0  # for one number of workers
+_TRIAL_S = 5.0
 _ROUNDS = 6  # batches that each worker reads in a trial
 
 Tell = Callable[[str, int, str], None]  # path and line of a loader, and what to report of it
 
 
 class Tuning:
-    """The loaders that are being tuned in this process; `tell` is called with each result."""
-
     def __init__(self, plan: Plan, tell: Tell) -> None:
         self._plan, self._tell = plan, tell
         self._tuners: weakref.WeakKeyDictionary[Any, Tuner] = weakref.WeakKeyDictionary()
@@ -58,7 +56,6 @@ class Tuning:
         return replace(kind, "__iter__", iterate)
 
     def begin(self, loader: Any, path: str, line: int, given: Mapping[str, Any], decision: Decision) -> bool:
-        """Time the `loader` made at a line of a file, which may have `decision`'s workers; is it the first?"""
         place = (path, line, id(given["dataset"]))
         is_first = place not in self._of_place
         if is_first:
@@ -127,7 +124,7 @@ def _milliseconds(seconds: float) -> float:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds: of reading one sample, and one batch, in the program's own process, the slowest batch, and of a step."""
+    """Seconds of a sample and a batch read in the program's own process, of the slowest batch, and of a step."""
 
     sample: float
     batch: float
@@ -137,7 +134,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Choice:
-    """How many workers, how many batches each of them keeps ready, and the seconds from one batch to the next then."""
+    """Workers, batches that each keeps ready, and the seconds between batches then."""
 
     workers: int
     prefetch: int
@@ -145,9 +142,9 @@ class Choice:
 
 
 def choose(times: Times, most: int, ready: Callable[[int], float]) -> Choice:
-    """The fewest workers, `most` at most, with which batches come as fast as steps take; else the fewest near the best.
+    """The fewest workers, at most `most`, that deliver as fast as steps take; else the fewest near the best.
 
-    `ready` measures the seconds from one batch to the next with so many workers. None, where they gain nothing.
+    `ready` measures the seconds between batches. No workers where they gain nothing.
     """
     alone = Choice(0, _PREFETCH, times.batch)
     if times.batch + times.step < times.step * _NEAR:
@@ -174,7 +171,7 @@ def _prefetch(times: Times, workers: int) -> int:
 
 
 def seconds_per_batch(dataset: Any, given: Mapping[str, Any], batch_size: int, workers: int) -> float:
-    """Measure how fast `workers` read batches of `dataset`, as a loader with the arguments `given` makes them.
+    """Measure how fast `workers` read batches, with the loader arguments `given`.
 
     Draws no random numbers of the program's, and leaves no process behind.
     """
@@ -196,7 +193,7 @@ def seconds_per_batch(dataset: Any, given: Mapping[str, Any], batch_size: int, w
 
 @dataclass
 class Tuner:
-    """Times the batches and steps of a loader as the program goes through it, and then calls `decided` with these."""
+    """Times a loader's batches and steps as the program runs, then calls `decided` with these."""
 
     sample: float
     decided: Callable[[Times], None]
@@ -222,8 +219,6 @@ class Tuner:
 
 
 class _Timed:
-    """An iterator over batches that tells a tuner how long each took, and the step before."""
-
     def __init__(self, batches: Iterator[Any], tuner: Tuner) -> None:
         self._batches, self._tuner = batches, tuner
         self._given = 0.0

@@ -48,7 +48,7 @@ _WITH = re.compile(r"(cuda|cpu)(:|$)")
 
 
 def accumulation(program: Program, sync: Sync) -> Fix:
-    """The fix of a read whose value is only added up, or collected in a list; raises Blocked."""
+    """Raises Blocked, without a reason for reads of other kinds."""
     read = read_of(program, sync)
     statement = program.statement_of(read.top)
     if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add | ast.Sub):
@@ -145,7 +145,6 @@ def _may_be_sum(values: Collection[object], found: Accumulator) -> bool:
 
 
 def _reads_alike(program: Program, node: ast.expr) -> bool:
-    """Is it read where an integer gives what the same float does?"""
     read = program.parent(node)
     if isinstance(read, ast.Compare):
         return all(isinstance(each, _ORDERING) for each in read.ops)
@@ -163,7 +162,6 @@ def _reads_alike(program: Program, node: ast.expr) -> bool:
 
 
 def _shows_as_float(program: Program, node: ast.expr) -> bool:
-    """Is it formatted as a float, whatever number it is?"""
     read = program.parent(node)
     form = read.format_spec if isinstance(read, ast.FormattedValue) else None
     last = form.values[-1:] if isinstance(form, ast.JoinedStr) else []
@@ -319,9 +317,9 @@ def _is_integer(program: Program, node: ast.expr) -> bool:
 
 
 def _has_doubles(program: Program) -> bool:
-    """Does the program itself move its tensors, and name the device each time, as CUDA's or the host?
+    """Does the program itself move its tensors, each time to CUDA or the host?
 
-    Others may choose any device: who calls its functions, writes its command line, or a helper in another file.
+    Otherwise callers, the command line or other files may choose any device.
     """
     devices = list(_devices(program))
     return bool(devices) and not _WITHOUT.search(program.text) and all(_is_cuda(program, each) for each in devices)

@@ -1,4 +1,4 @@
-"""Who else may know the memory that a piece of a program writes to: what rewriting a loop must not change."""
+"""Aliases of the memory that a piece of a program writes to, which rewriting a loop must not change."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def is_made_in(graph: Graph, region: ast.AST, place: Location) -> bool:
 
 
 def written_names(program: Program, part: ast.AST, *, filled: bool = False) -> Iterator[ast.Name]:
-    """The names by which statements in `part` write in place to tensors, or to parts of them, directly.
+    """The names by which `part` writes in place to tensors, or parts of them, directly.
 
-    If `filled`, also those of lists that are filled, and of what calls write to, by any name in `part`.
+    If `filled`, also those of lists that are filled, and of what calls write to by any name.
     """
     points = program.get(Memory).points_to(part)
     nodes = set(own_nodes(part))
@@ -53,9 +53,9 @@ def written_names(program: Program, part: ast.AST, *, filled: bool = False) -> I
 
 
 def names_of(program: Program, points: PointsTo, write: Write, *, called: bool = False) -> Iterator[ast.Name]:
-    """The names by which a statement writes to a tensor directly; if `called`, also those that calls are given.
+    """The names by which a statement writes to a tensor; if `called`, those given to calls as well.
 
-    Methods that tensors don't have, such as `append`, are left out.
+    Not of methods that tensors lack, such as `append`.
     """
     node = write.node
     found = operation(program, node)
@@ -73,9 +73,9 @@ def names_of(program: Program, points: PointsTo, write: Write, *, called: bool =
 
 
 def aliases(program: Program, node: ast.AST, places: Locations) -> set[str]:
-    """The names, in the function around `node`, by which these locations are known at any time.
+    """The names of these locations, at any time, in the function around `node`.
 
-    ELSEWHERE is among them if what is no name of the function may hold one.
+    ELSEWHERE is among them if something other than a name of the function may hold one.
     """
     points = program.get(Memory).points_to(node)
     if not points.is_known:
@@ -90,9 +90,9 @@ def aliases(program: Program, node: ast.AST, places: Locations) -> set[str]:
 
 
 def check_aliases(program: Program, loop: PlainLoop) -> None:
-    """Raise Blocked where a step writes to what it did not make by another name, or a kept result is written to later.
+    """Raise Blocked where a step writes to memory of others by another name, or a kept result is written later.
 
-    A rewritten loop gives the same values, but which of them share memory is another matter.
+    A rewritten loop gives the same values, but they may share other memory.
     """
     memory = program.get(Memory)
     points, graph = memory.points_to(loop), memory.graph(loop)
@@ -121,7 +121,7 @@ def check_aliases(program: Program, loop: PlainLoop) -> None:
 
 
 def steps_weights(program: Program, write: Write) -> bool:
-    """Is it the step of an optimizer that, as far as is known, writes to the weights of models alone?"""
+    """Is it an optimizer's step that, as far as is known, writes to models' weights alone?"""
     return write.to.origin is Origin.ANYWHERE and steps_optimizer(program, write.node)
 
 

@@ -40,10 +40,10 @@ _MASKED = "a mask, bias or cast may differ from the kernel's: in rows that are m
 
 
 def fused_attention(program: Program, found: Attention) -> Fix:
-    """The one call, where the product with the values stands; `scale` needs torch 2.1.
+    """The one call, in place of the product with the values; `scale` needs torch 2.1.
 
-    Raises Blocked where the scale may be a tensor, queries and keys may not be as many under a causal mask, or a mask
-    may leave nothing of a row: there, results differ.
+    Raises Blocked where results differ: the scale may be a tensor, a causal mask may be of other lengths for queries
+    and keys, or a mask may leave nothing of a row.
     """
     _check_modules(program, found)
     query, turned = _of_matrices(program, found.first, _SCORES)
@@ -113,7 +113,7 @@ def _check_heads(program: Program, found: Attention, query: ast.expr) -> None:
 
 
 def _check_layout(program: Program, found: Attention) -> None:
-    """The kernels give the result in the layout of the queries, a product in that of its shape."""
+    """The kernels' result has the queries' layout, a product's has its shape's."""
     if next(program.get(Memory).writes_after(found.last, found.last), None) is not None:
         raise Blocked("what is written to the result may depend on its layout, which is that of the queries")
     if asks_for_layout(program, found.last):
@@ -201,7 +201,6 @@ def _dropped(program: Program, found: Attention) -> list[tuple[str, ast.expr]]:
 def _scaled(
     program: Program, found: Attention, sizes: tuple[set[str], set[str]]
 ) -> tuple[list[tuple[str, ast.expr]], list[str]]:
-    """The keywords that stand for the steps between product and softmax, and what has to hold for them."""
     scales = list[tuple[ast.expr, bool]]()
     masks = list[ast.AST]()
     for step in found.steps:

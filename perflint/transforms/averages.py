@@ -1,4 +1,4 @@
-"""Recognises updates that move a tensor towards another one by a share of what is between them: `lerp_`."""
+"""Recognises updates that move a tensor by a share of the way towards another: `lerp_`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ class Lerp:
 
 
 def lerp_of(block: Sequence[ast.stmt], is_tensor: Callable[[ast.expr], bool]) -> Lerp | None:
-    """What the statements together do to a tensor, if that is a step towards another; `is_tensor` tells tensors."""
     try:
         trial = _Trial(is_tensor, {})
         own = trial.run(block)
@@ -56,7 +55,7 @@ class _Unlike(Exception):
 
 
 class _Trial:
-    """Computes the updates with samples in the place of tensors, by name, and of numbers that aren't written out."""
+    """Computes updates with samples in place of tensors, by name, and of numbers that aren't literals."""
 
     def __init__(self, is_tensor: Callable[[ast.expr], bool], values: Mapping[str, float]) -> None:
         self._is_tensor = is_tensor
@@ -65,7 +64,6 @@ class _Trial:
         self.numbers: list[tuple[float, ast.expr]] = []
 
     def run(self, block: Sequence[ast.stmt]) -> str:
-        """The name of the tensor that the statements update, whose value is then what they make of it."""
         names = {self._update(each) for each in block}
         if len(names) != 1:
             raise _Unlike
@@ -144,7 +142,6 @@ class _Trial:
         return float(_OPERATORS[op](self._value(left), self._value(right)))
 
     def _name(self, tensor: ast.expr) -> str:
-        """The tensor, by whatever name of its memory."""
         inner = tensor.func if isinstance(tensor, ast.Call) else tensor
         if isinstance(inner, ast.Attribute) and inner.attr in _PARTS:
             return self._name(inner.value)

@@ -1,4 +1,4 @@
-"""Writes the statements of a block in which some are replaced, and sees to it that no comment is lost."""
+"""Writes the statements of a block of which some are replaced, without losing a comment."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ class _Comment:
 
 
 class Block:
-    """Writes a block whose statements `changes` are to be made of; the lines `moved` go to another one."""
-
     def __init__(
         self,
         trees: Trees,
@@ -149,7 +147,6 @@ class Block:
                 yield from self._kept(list(ast.iter_child_nodes(node)))
 
     def _lost(self, node: cst.CSTNode, kept: set[cst.CSTNode], is_first: bool) -> Iterator[_Comment]:
-        """The comments of `node` but for those of kept nodes; nor, of the first line, those above it."""
         if node in kept:
             return
         above = _above(node) if is_first else ()
@@ -175,7 +172,6 @@ class Block:
         return lines
 
     def _whole(self, new: Sequence[ast.stmt]) -> set[ast.stmt]:
-        """The statements of the program after another one on its line, where `new` has all of that line."""
         old = [each for each in new if not is_new(each)]
         lines = [self._trees.line(each) for each in old]
         return {

@@ -1,4 +1,4 @@
-"""Writes new code as libcst nodes, in the layout of the program, whose own parts stay as they stand there."""
+"""Writes new code as libcst nodes, in the program's layout, with its own parts as they stand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SIMPLE = (cst.Name, cst.Integer, cst.UnaryOperation)
 
 
 class Coder:
-    """Makes libcst nodes of new code; `update` gives what has become of a node of the program."""
+    """Makes libcst nodes of new code; `update` gives the current form of a node of the program."""
 
     def __init__(self, trees: Trees, update: Callable[[Any], Any]) -> None:
         self.trees, self.update = trees, update
@@ -60,7 +60,6 @@ class Coder:
         return found
 
     def _marked(self, node: Node) -> Node:
-        """A copy of the new code `node` in which the program's nodes are marks."""
         fields: dict[str, object] = {}
         for name in node._fields:
             value = getattr(node, name, None)
@@ -109,8 +108,6 @@ def _like(node: ast.AST, number: str) -> ast.expr | None:
 
 
 class _Filling(cst.CSTTransformer):
-    """Puts what the marks stand for in their place, and writes the rest as the program is written."""
-
     def __init__(self, coder: Coder) -> None:
         super().__init__()
         self._coder = coder
@@ -151,7 +148,6 @@ class _Filling(cst.CSTTransformer):
         return node
 
     def _laid_out(self, marked: cst.Call, node: cst.Call) -> cst.Call:
-        """The call with its arguments as they stand in the program, if all are those of one call there."""
         kept = [self._kept(each.value, _KEPT) for each in marked.args]
         found = [self._coder.trees.parents.get(each) if each is not None else None for each in kept]
         call = self._coder.trees.parents.get(found[0]) if found and found[0] is not None else None
@@ -206,9 +202,9 @@ def _signed_in_rows(node: cst.FunctionDef, indent: str) -> cst.FunctionDef:
 
 
 def fitted(made: Parted, line: str, indent: str, width: int, deeper: str = "") -> Parted:
-    """A call or list in `line`, which holds it as it is written: its parts on lines of their own if it is too long.
+    """A call or list in `line`, its parts on lines of their own if it is too long.
 
-    `deeper` is by what the line stands further in than its statement.
+    `deeper` is by how much the line is indented more than its statement.
     """
     if len(line) <= width:
         return made
@@ -303,7 +299,6 @@ def comment_line(text: str) -> cst.EmptyLine:
 
 
 def with_blocks(node: Line, blocks: dict[str, Sequence[Line]], unit: str | None) -> Line:
-    """`node`, whose blocks hold `pass`, with these statements in them, indented by `unit`."""
     changes: dict[str, Any] = {}
     for name, lines in blocks.items():
         block = cst.IndentedBlock(body=lines, indent=unit)

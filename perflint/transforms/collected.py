@@ -32,7 +32,6 @@ _LEAVING = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom, ast.A
 
 
 def collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr) -> Fix:
-    """The fix of a read that is only appended to the list called `name`; raises Blocked."""
     path = path_of(name)
     if not read.is_scalar:
         raise Blocked(
@@ -62,19 +61,17 @@ def collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr
 
 
 def kept_until(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.AST) -> str:
-    """A number of the device that `statement` keeps, and nobody changes until the `loop` is over."""
     is_kept = is_new(program, node) or _is_left_alone(program, node, loop) or stays(program, node, statement, loop)
     quiet = "" if number_kind(program, node) == INTEGER else ".detach()"  # an integer has no gradient
     return quiet + ("" if is_kept else ".clone()") + shape_of_one(program, node)
 
 
 def shape_of_one(program: Program, node: ast.expr) -> str:
-    """What gives a tensor of one number the shape () where iterations may differ in it; empty where they don't."""
+    """What gives a tensor of one number the shape (); empty where all iterations have the same shape."""
     return ".reshape(())" if _has_several(program, node) and not has_no_axes(program, node) else ""
 
 
 def differs(program: Program, node: ast.expr) -> bool:
-    """May this be another kind of tensor in the next iteration, by the branch that it takes?"""
     values = (assigned(program, node) if isinstance(node, ast.Name) else None) or [node]
     varies = _has_several(program, node) or isinstance(values[0], ast.IfExp)
     return varies and number_kind(program, node) not in (FLOAT, INTEGER)
@@ -88,7 +85,6 @@ def _has_several(program: Program, node: ast.expr) -> bool:
 
 
 def flattened(program: Program, node: ast.expr) -> str:
-    """What takes the axes off a stack of such tensors of one number each; empty where they surely have none."""
     return "" if has_no_axes(program, node) else ".flatten()"
 
 
@@ -126,7 +122,6 @@ def is_new(program: Program, node: ast.expr) -> bool:
 
 
 def stays(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.AST) -> bool:
-    """Is the memory of `node` made anew in each iteration of `loop`, and not written to behind `statement`?"""
     memory = program.get(Memory)
     is_known = memory.points_to(node).is_known and is_own(program, loop, node)
     return is_known and all(_only_steps(program, each) for each in memory.writes_after(node, statement))
@@ -170,7 +165,7 @@ def _is_length(program: Program, node: ast.AST) -> bool:
 
 
 def slot_store(program: Program, sync: Sync) -> Fix | None:
-    """The fix of `sums[k] = loss.item()` for each k of `range(n)`; None where it isn't that; raises Blocked."""
+    """The fix of `sums[k] = loss.item()` for each k of `range(n)`; None of other code; raises Blocked."""
     read = read_of(program, sync)
     store = program.statement_of(read.top)
     target = store.targets[0] if isinstance(store, ast.Assign) and len(store.targets) == 1 else None
@@ -236,7 +231,7 @@ def _check(program: Program, loop: ast.For, read: Read, kept: ast.Name, made: De
 
 @dataclass(frozen=True)
 class Accumulator:
-    """A variable to which each iteration of `loop` adds; `additions` are the statements that do."""
+    """A variable to which `additions` add in each iteration of `loop`."""
 
     path: str
     loop: Loop
@@ -245,7 +240,6 @@ class Accumulator:
 
 
 def accumulator_of(program: Program, read: Read, statement: ast.stmt, path: str) -> Accumulator:
-    """What `statement` adds to in a hot loop; raises Blocked where others may look at it meanwhile."""
     scope = program.function_of(statement) or program.tree
     loop = program.hot_loop(read.top)
     if not isinstance(loop, LOOPS):
@@ -258,9 +252,9 @@ def accumulator_of(program: Program, read: Read, statement: ast.stmt, path: str)
 
 
 def alone_in(program: Program, loop: Loop, scope: ast.AST, path: str) -> Loop:
-    """The outermost loop around `loop` that uses the variable no more than it does.
+    """The outermost loop around `loop` that adds no other uses of the variable.
 
-    Raises Blocked where anybody else, in `scope` or out of it, may look at the variable before that loop is over.
+    Raises Blocked where anything else, in `scope` or elsewhere, may read the variable before that loop is over.
     """
     loop = _outermost(program, loop, path)
     if reason := seen_elsewhere(program, scope, path, loop):

@@ -1,4 +1,4 @@
-"""Makes a tensor of Python's numbers on the device, where it was filled on the host and copied."""
+"""Fills a tensor on the device, where it was filled with numbers on the host and copied."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WHOLE = re.compile(r"torch\.(u?int\d+|long|int|short|bool)")  # of which too la
 
 
 def moved_at_once(program: Program, call: ast.Call) -> Move | None:
-    """What moves the tensor, or a view of it, to the device at once, cast or not."""
+    """What moves the tensor, or a view or cast of it, to the device at once."""
     made: ast.AST = call
     for outer in program.ancestors(call):
         if isinstance(outer, ast.Call) and outer.func is made:
@@ -53,7 +53,7 @@ def _keeps_numbers(method: ast.AST) -> bool:
 
 
 def moved_later(program: Program, call: ast.Call) -> Move | None:
-    """What moves it to the device, in the same function, by the name that it is assigned to."""
+    """What moves it to the device later in the function, by its name."""
     parent, scope = program.parent(call), program.function_of(call) or program.tree
     made, statement = (parent, program.parent(parent)) if parent and _wraps(program, parent, call) else (call, parent)
     for each in own_nodes(scope) if isinstance(statement, ast.Assign) else ():
@@ -70,7 +70,7 @@ def _wraps(program: Program, outer: ast.AST, made: ast.AST) -> bool:
 
 
 def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
-    """The same tensor, filled on the device; raises Blocked."""
+    """Raises Blocked."""
     to_device, number = moved_at_once(program, call), found.number
     if getattr(call.func, "attr", "") in ("new_tensor", "new"):
         raise Blocked("write `new_full`, `new_zeros` or `new_ones`, which fill on the device")
@@ -136,7 +136,6 @@ def _is_count(program: Program, size: ast.expr, *, may_be_zero: bool) -> bool:
 
 
 def _filling(number: ast.expr, *, is_told: bool) -> str:
-    """The function of torch that fills with the number: in torch's own dtype, or where the dtype `is_told`."""
     value = number.value if isinstance(number, ast.Constant) else None
     if value not in (0, 1) or isinstance(value, bool) or not (is_told or isinstance(value, float)):
         return "full"
@@ -158,7 +157,6 @@ def _size(program: Program, found: Numbers) -> ast.expr:
 
 
 def _check_way(program: Program, call: ast.Call, to_device: Move) -> None:
-    """Raise Blocked where what happens before the move would differ behind it."""
     for each in program.ancestors(call):
         if each is to_device.call.func:
             return
@@ -182,10 +180,9 @@ def _is_pythons(program: Program, number: ast.expr) -> bool:
 
 
 def _check_range(program: Program, call: ast.Call, number: ast.expr) -> None:
-    """Raise Blocked where the number may be too large for the dtype, torch's own unless it is told.
+    """Raise Blocked where the number may overflow the dtype, torch's default unless given.
 
-    On the host it becomes infinite, while filling fails. One that isn't known may be too large for what holds less than
-    float32.
+    On the host it becomes infinite, while filling fails. Unknown numbers may overflow what holds less than float32.
     """
     told = next((each.value for each in call.keywords if each.arg == "dtype"), None)
     dtype = "" if told is None else program.qualified(told) or "unknown"
@@ -205,7 +202,6 @@ def _check_range(program: Program, call: ast.Call, number: ast.expr) -> None:
 
 
 def _known(program: Program, number: ast.expr) -> float | None:
-    """The written number, but for its sign."""
     value = program.value(number).literal
     if isinstance(value, int | float):
         return value

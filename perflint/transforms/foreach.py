@@ -1,4 +1,4 @@
-"""Updates tensors that a loop walks all at once: by torch._foreach_* on lists, or torch.nn.utils.clip_grad_value_."""
+"""Updates the tensors that a loop walks all at once: by torch._foreach_* on lists, or by clip_grad_value_."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ _SHARDED = re.compile(r"DTensor|fully_shard|deepspeed|is_sparse")
 
 
 def on_lists(program: Program, loop: ast.For) -> Fix:
-    """The fix for a loop whose body updates the tensors that it walks, each by itself, with numbers; raises Blocked.
+    """The fix for a loop that updates the tensors it walks, each by itself, with numbers; raises Blocked.
 
-    Each operation is done in the order in which the loop does it, so that the results are bitwise the same, but for
-    quotients, of which CUDA computes those of single tensors as products.
+    Operations keep their order, so results are bitwise the same, but for quotients, which CUDA computes as products for
+    single tensors.
     """
     if loop.orelse or _SHARDED.search(program.text):
         raise Blocked("the tensors may be sharded or sparse, or the loop has an `else`")
@@ -89,7 +89,6 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
 
 
 def _updating_block(loop: ast.For) -> tuple[list[ast.stmt], list[ast.expr]]:
-    """The statements that update, in one block, with only guards before them, and the conditions; raises Blocked."""
     block, conditions = loop.body, list[ast.expr]()
     while True:
         guards = [each for each in block if _is_guard(each)]
@@ -107,7 +106,6 @@ def _updating_block(loop: ast.For) -> tuple[list[ast.stmt], list[ast.expr]]:
 
 
 def _inlined(block: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
-    """The statements, with the value itself in `new = ...; tensor.copy_(new)`."""
     made, call = block[-2:] if len(block) > 1 else (None, None)
     value = call.value if isinstance(call, ast.Expr) else None
     name = made.targets[0] if isinstance(made, ast.Assign) and len(made.targets) == 1 else None
@@ -124,9 +122,9 @@ def _is_guard(each: ast.stmt) -> TypeGuard[ast.If]:
 
 
 def _clipped(program: Program, loop: ast.For, block: Sequence[ast.stmt], conditions: Sequence[ast.expr]) -> Fix | None:
-    """The fix of a loop whose `block` only clamps gradients to [-x, x]: one call; None for other loops.
+    """One call for a loop whose `block` only clamps gradients to [-x, x]; None for other loops.
 
-    The call passes over parameters without a gradient; other `conditions` for the block it has no room for.
+    The call skips parameters without a gradient; it has no room for other `conditions`.
     """
     only = block[0] if len(block) == 1 else None
     call = only.value if isinstance(only, ast.Expr) and isinstance(only.value, ast.Call) else None
@@ -169,9 +167,10 @@ def _doubt(program: Program, loop: ast.For, high: ast.expr) -> str:
 def _gathered(
     loop: ast.For, conditions: Sequence[ast.expr], lists: Mapping[str, ast.expr], code: Sequence[ast.stmt], taken: Taken
 ) -> list[ast.stmt]:
-    """The `code` on the `lists`, made by name of what the loop walks where the `conditions` hold, if there is any.
+    """The `code` on `lists`, by name, of what the loop walks where `conditions` hold; guarded, as torch._foreach_*
+    takes no empty lists.
 
-    torch._foreach_* takes no empty lists. What several hold is walked once, so that they are as long.
+    What several hold is walked once, so that they are as long.
     """
     name = next(iter(lists)) if len(lists) == 1 else taken.fresh("pairs")
     made = statement("{name} = {listed}", name=name, listed=_listed(tuple_of([*lists.values()]), loop, conditions))
@@ -187,7 +186,7 @@ def _listed(leaf: ast.expr, loop: ast.For, conditions: Sequence[ast.expr]) -> as
 
 
 def _unzipped(pairs: str, names: Sequence[str], code: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """The code, with the lists in it: one call that takes them first, and once, is handed them as they are zipped."""
+    """The code, with the lists in it: one call takes them first, and once, as they are zipped."""
     call = code[0].value if len(code) == 1 and isinstance(code[0], ast.Expr) else None
     uses = [each.id for node in code for each in ast.walk(node) if isinstance(each, ast.Name) and each.id in names]
     if isinstance(call, ast.Call) and uses == [*map(path_of, call.args[: len(names)])] == [*names]:
@@ -199,8 +198,6 @@ def _unzipped(pairs: str, names: Sequence[str], code: Sequence[ast.stmt]) -> lis
 
 
 class _Lists:
-    """The lists that stand for what one iteration looks at, and the code on them."""
-
     def __init__(self, program: Program, loop: ast.For) -> None:
         self.program, self.loop = program, loop
         self.lists: dict[str, tuple[str, ast.expr]] = {}
@@ -354,7 +351,7 @@ class _Lists:
         return self._is_of_module(self._walked(leaf))
 
     def _is_of_module(self, walked: ast.expr | None, depth: int = 4) -> bool:
-        """Are they parameters of one module or group of an optimizer, which hold each but once?"""
+        """Are they parameters of one module or optimizer group, which hold each but once?"""
         if walked is None or not depth:
             return False
         if isinstance(walked, ast.Subscript):

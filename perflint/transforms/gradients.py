@@ -20,12 +20,11 @@ _ATTENTION = re.compile(r"MultiheadAttention|Transformer|\bvit_")
 def without_gradients(
     program: Program, place: ast.AST, uses: Iterable[GraphUse] = (), *, told: bool = False
 ) -> tuple[Safety, str]:
-    """What running `place` below `torch.no_grad()` promises, and the proviso of that, for a title.
+    """What running `place` under `torch.no_grad()` promises, and a proviso for the title.
 
-    `uses` are those of what `place` gives; `told`: it skips what differentiates inside, as it is told to. A module that
-    is not known may differentiate, which fails there. Transformers may take their fast path there, also those of other
-    files, whose text is not at hand: it makes rows of padding zeros. Raises Blocked where what is run asks for
-    gradients, or keeps a graph.
+    `uses` are those of what `place` gives; `told`: an argument has it skip what differentiates inside. Unknown modules
+    may differentiate, which fails there. Transformers, also those of other files, may take their fast path, which
+    zeroes padding rows. Raises Blocked where what is run asks for gradients, or keeps a graph.
     """
     inside = observers(program, place)
     found = [*uses, *(each for each in inside if not told or each.fate is not Fate.DIFFERENTIATED)]
@@ -48,9 +47,9 @@ def without_gradients(
 
 
 def told_under_no_grad(program: Program, place: ast.stmt) -> tuple[ReplaceStatements, Safety, str]:
-    """`place`, and those beside it that tell a function not to train, too, without gradients, and what that promises.
+    """`place`, and statements beside it that tell a function not to train, without gradients, and what that promises.
 
-    Raises Blocked where `place` does more than that: the rest of it may be differentiated.
+    Raises Blocked where `place` does more: the rest may be differentiated.
     """
     block = program.block_of(place)
     before, behind = block[: block.index(place)], block[block.index(place) :]
@@ -69,7 +68,6 @@ def told_under_no_grad(program: Program, place: ast.stmt) -> tuple[ReplaceStatem
 
 
 def _only_evaluates(program: Program, statement: ast.stmt) -> bool:
-    """Does it nothing but call what is told not to train, and name or print what that gives, or a part of it?"""
     value = statement.value if isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign | ast.Return) else None
     if isinstance(value, ast.Call) and program.call_of(value, "builtins.print"):
         shown = [each for each in value.args if not isinstance(each, ast.Name | ast.Constant)]
@@ -80,7 +78,7 @@ def _only_evaluates(program: Program, statement: ast.stmt) -> bool:
 
 
 def under_no_grad(program: Program, group: Sequence[ast.stmt]) -> ReplaceStatements:
-    """Run the statements `group` under `with torch.no_grad()`, in one block with what such a block behind them runs."""
+    """Put `group` under `with torch.no_grad()`, in one block with such a block behind them."""
     block = program.block_of(group[0])
     joined = [
         each

@@ -1,4 +1,4 @@
-"""Moves what a script runs, from a given statement on, under a main guard; what it defines stays at module level."""
+"""Moves what a script runs, from a given statement on, under a main guard; definitions stay at module level."""
 
 from __future__ import annotations
 
@@ -21,21 +21,19 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 
 @dataclass(frozen=True)
 class Guarding:
-    """What puts the guard in, or why that cannot be done."""
-
     operations: tuple[Operation, ...] = ()
     blocked: str = ""
 
 
 def is_notebook(program: Program) -> bool:
-    """Is it the text of a notebook, whose workers are not started by importing it again?"""
+    """Is it a notebook, whose workers don't start by importing it?"""
     return program.text.startswith(NOTEBOOK)
 
 
 def add_guard(program: Program, first: ast.stmt) -> Guarding:
-    """Put what runs from `first`, a statement of the module's body, on under main guards; definitions stay.
+    """Put what runs from `first`, a statement of the module, under main guards; definitions stay.
 
-    The models above it go with it, if they can: a spawned worker would make each of them once more, on the device too.
+    Models above it go with it if they can: each spawned worker would make them again, on the device too.
     """
     plan = _Plan(program, _with_models(program, first))
     if plan.blocked():
@@ -47,7 +45,6 @@ def add_guard(program: Program, first: ast.stmt) -> Guarding:
 
 
 def _with_models(program: Program, first: ast.stmt) -> ast.stmt:
-    """The statement that makes the first model above `first`, with nothing between them but what runs, or `first`."""
     body, start = program.tree.body, program.tree.body.index(first)
     above = list[ast.stmt]()
     for each in reversed(body[:start]):
@@ -66,8 +63,6 @@ def _makes_model(program: Program, statement: ast.stmt) -> bool:
 
 
 class _Plan:
-    """Which statements of a module move."""
-
     def __init__(self, program: Program, first: ast.stmt) -> None:
         self._program = program
         self._body = program.tree.body
@@ -98,7 +93,6 @@ class _Plan:
             yield run
 
     def blocked(self) -> str:
-        """Why workers could not import the program; empty where they could."""
         if not self._program.is_script:
             return "it is no script: who imports it would miss what moves under the guard"
         lost = self._bound_by_moving_only()
@@ -158,7 +152,6 @@ class _Plan:
 
 
 def _worker_definitions(program: Program) -> list[ast.stmt]:
-    """The definitions that may run in workers: called or indexed objects, functions handed around."""
     handed = {
         node.id
         for node in program.of_type(ast.Name)
@@ -201,7 +194,6 @@ def _is_constant(node: ast.expr) -> bool:
 
 
 def _only_prints(program: Program, statement: ast.stmt) -> bool:
-    """Is it a `print` that calls no function, which workers would print again?"""
     call = statement.value if isinstance(statement, ast.Expr) else None
     is_print = isinstance(call, ast.Call) and program.qualified(call.func) == "builtins.print"
     return is_print and sum(isinstance(each, ast.Call) for each in ast.walk(statement)) == 1

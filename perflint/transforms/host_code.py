@@ -1,4 +1,4 @@
-"""Tells what code of the host does: how it reads a number, whether it only puts something out, whether it may raise."""
+"""Tells what host code does: how it reads a number, whether it only writes output, whether it may raise."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _above(program: Program, node: ast.expr) -> ast.expr | None:
 
 
 def way_to(program: Program, start: ast.expr, end: ast.expr) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """The expressions from `start` up to `end`, each with the part of it that leads down to `start`."""
+    """The expressions from `start` up to `end`, each with the part that leads down to `start`."""
     child: ast.AST = start
     while child is not end:
         parent = program.parent(child)
@@ -129,7 +129,6 @@ _OF_CALL = frozenset({"exc_info", "stack_info", "stacklevel"})  # what a log is 
 
 
 def is_output(program: Program, call: ast.Call) -> bool:
-    """Does the call put out what it is given, and nothing else, as far as this file tells?"""
     if writes_streams(program, call):
         return not (isinstance(call.func, ast.Attribute) and call.func.attr == "flush")
     func = call.func
@@ -146,7 +145,6 @@ def is_output(program: Program, call: ast.Call) -> bool:
 
 
 def writes_streams(program: Program, call: ast.Call) -> bool:
-    """Does the call write to the standard streams, or to the log of `logging`?"""
     owner, _, name = name_of_library(program, call).rpartition(".")
     if (owner, name) == ("builtins", "print"):
         files = (keyword.value for keyword in call.keywords if keyword.arg in ("file", None))
@@ -168,7 +166,7 @@ def name_of_library(program: Program, call: ast.Call) -> str:
 
 
 def is_leveled(call: ast.Call) -> bool:
-    """Is it a call of a log, whose first argument is a template for the others?"""
+    """Is it a call of a logger, whose first argument is a template for the others?"""
     return isinstance(call.func, ast.Attribute) and call.func.attr in _LEVELS
 
 
@@ -199,12 +197,12 @@ def is_meters(program: Program, call: ast.Call) -> bool:
 
 
 def is_differentiated_once(program: Program) -> bool:
-    """Does only the step's backward pass run, so that nothing differentiates what a meter holds?"""
+    """Is the step's the only backward pass, so that nothing differentiates what a meter holds?"""
     return sum(runs_backward(program, each) for each in program.of_type(ast.Call)) == 1
 
 
 def counted(program: Program, functions: Collection[str]) -> frozenset[str]:
-    """Those methods of the program, named as other files do, that only add up numbers in attributes of their object."""
+    """Those methods of the program, named as other files do, that only add up numbers in attributes."""
     named = named_functions(program.tree) if functions else ()
     return frozenset(
         name for name, node in named
@@ -255,7 +253,6 @@ _DIVIDING = (ast.Div, ast.FloorDiv, ast.Mod)
 
 
 def raising(program: Program, nodes: Iterable[ast.AST]) -> ast.AST | None:
-    """The first of `nodes` that raises for some values; what raises for all of a type doesn't count."""
     return next((each for each in nodes if _raises(program, each)), None)
 
 
@@ -286,7 +283,6 @@ def _computes(program: Program, node: ast.AST, left: ast.expr, op: ast.operator,
 
 
 def _never_zero(program: Program, node: ast.expr) -> bool:
-    """Is it surely not zero: a written number, or the size of a batch, or variables of such alone?"""
     values = program.get(Flow).graph(node).definitions(node) if isinstance(node, ast.Name) else ()
     given = [each.given if isinstance(each, Definition) else node for each in values] or [node]
     return all(each is not None and _is_nonzero(program, each) for each in given)

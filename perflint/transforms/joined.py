@@ -1,4 +1,4 @@
-"""Turns a tensor that grows by concatenation in a loop into a list that is joined after the loop."""
+"""Turns a tensor that grows by concatenation in a loop into a list joined after it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SWITCH = "torch.set_grad_enabled"
 class _Update:
     """The statement that joins `parts` to the tensor `name`: `before`, `join` or both set it.
 
-    `starts`: the value that the first iteration finds is None, or none at all, and it takes the parts alone.
+    `starts`: the first iteration finds None, or nothing, and takes the parts alone.
     """
 
     name: str
@@ -74,7 +74,7 @@ def growth(program: Program, statement: ast.stmt) -> Growth | None:
 
 
 def joined_behind(program: Program, growing: TorchCall) -> Fix:
-    """The fix for `name = torch.cat([name, part])` in a loop in which nothing else reads the name; raises Blocked."""
+    """Raises Blocked."""
     update = _update(program, growing.call)
     scope = program.function_of(update.statement) or program.tree
     inner = next(each for each in program.ancestors(update.statement) if isinstance(each, LOOPS))
@@ -218,9 +218,9 @@ def _join(update: _Update, kept: str) -> ast.stmt:
 def _check_own(
     program: Program, node: ast.expr, within: ast.AST, point: ast.AST, loop: Loop, *, result: str = ""
 ) -> None:
-    """Raise Blocked unless `within` makes `node` anew whenever it runs, and nothing changes it until `loop` is over.
+    """Raise Blocked unless `within` makes `node` anew whenever it runs, unchanged until `loop` is over.
 
-    Where it may be the `result` itself, after no iteration or one, nothing may change it later by another name.
+    It may be the `result`, after no iteration or one: then nothing may change it later by another name.
     """
     memory = program.get(Memory)
     points, graph = memory.points_to(node), memory.graph(node)
@@ -248,7 +248,6 @@ class _FreshMemory(Memory):
 
 
 def _may_change(program: Program, place: Location, point: ast.AST, loop: Loop, result: str) -> bool:
-    """May what `place` holds at `point` be written to until `loop` is over, or later but as the `result`?"""
     memory = program.get(Memory)
     points, graph = memory.points_to(point), memory.graph(point)
     root = place.root

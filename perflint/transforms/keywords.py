@@ -1,4 +1,4 @@
-"""Keywords that a call is given, and names an import, in the layout that they have."""
+"""Keyword arguments added to a call, and names to an import, in their own layout."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ Given = Sequence[tuple[str, cst.BaseExpression]]
 
 
 def with_keywords(trees: Trees, old: cst.Call, call: cst.Call, given: Given) -> cst.Call:
-    """`call`, which was `old`, with these keywords before any `**`; on lines of their own where its arguments are."""
     place = next((at for at, each in enumerate(call.args) if each.star == "**"), len(call.args))
     front, rest = call.args[:place], call.args[place:]
     equal = next((each.equal for each in reversed(call.args) if isinstance(each.equal, cst.AssignEqual)), _EQUAL)
@@ -45,14 +44,12 @@ def with_keywords(trees: Trees, old: cst.Call, call: cst.Call, given: Given) -> 
 
 
 def _indent(trees: Trees, call: cst.Call) -> str:
-    """What stands in front of the line of a call: empty, or blanks."""
     start = trees.text.rfind("\n", 0, trees.spans[call][0]) + 1
     line = trees.text[start:].partition("\n")[0]
     return line[: len(line) - len(line.lstrip())]
 
 
 def _is_filled(arguments: Sequence[cst.Arg]) -> bool:
-    """Do some share a line, and the bracket the last one's?"""
     gaps = [each.comma.whitespace_after for each in arguments[:-1] if isinstance(each.comma, cst.Comma)]
     last = arguments[-1]
     is_closed = not isinstance(last.comma, cst.Comma) and isinstance(last.whitespace_after_arg, cst.SimpleWhitespace)
@@ -60,10 +57,7 @@ def _is_filled(arguments: Sequence[cst.Arg]) -> bool:
 
 
 def _is_hung(trees: Trees, call: cst.Call) -> bool:
-    """Do its arguments belong on lines of their own below its bracket, as all of the file's do that are broken?
-
-    Only of calls in the first line of their statement, whose arguments stand in one line.
-    """
+    """Only calls in the first line of their statement, with arguments on one line, where the file breaks calls so."""
     inside = trees.text[trees.spans[call.args[0]][0] : trees.spans[call.args[-1]][1]]
     statement: cst.CSTNode = call
     while not isinstance(statement, cst.SimpleStatementLine | cst.Module):
@@ -88,9 +82,9 @@ def _behind(
     above: cst.BaseParenthesizableWhitespace,
     first: cst.BaseParenthesizableWhitespace | None = None,
 ) -> list[Any]:
-    """The items `front` with `fresh` ones after: on lines of their own if a line break is `above` the last one.
+    """The items `front` followed by `fresh` ones: on lines of their own if a line break is `above` the last one.
 
-    `first` is what stands before the first of them, where that is something else than between them.
+    `first` stands before the first of them, if not the same as between them.
     """
     *kept, last = front
     is_broken = isinstance(above, cst.ParenthesizedWhitespace)
@@ -119,7 +113,6 @@ def _last(item: Any) -> Any:
 
 
 def _inline(trees: Trees, call: cst.Call, at: int, given: Given) -> cst.BaseParenthesizableWhitespace:
-    """What stands before the keywords after the argument number `at`: a new line where they would not fit."""
     text, start, end = trees.text, trees.spans[call.args[at]][1], trees.spans[call][1]
     column = start - text.rfind("\n", 0, start)
     rest = len(text[start:end].partition("\n")[0])
@@ -137,7 +130,6 @@ def _inline(trees: Trees, call: cst.Call, at: int, given: Given) -> cst.BasePare
 
 
 def _is_held(trees: Trees, call: cst.Call) -> bool:
-    """Does the call stand in brackets, opened on its line, that may hold others that grow?"""
     start = trees.spans[call][0]
     before = trees.text[trees.text.rfind("\n", 0, start) + 1 : start]
     return sum(map(before.count, _OPEN)) > sum(map(before.count, _CLOSE))

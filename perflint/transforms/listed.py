@@ -1,4 +1,4 @@
-"""Copies a tensor to the host once, in front of the loop that reads its numbers one by one."""
+"""Copies a tensor to the host once, before the loop that reads its numbers one by one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await)  # others run meanwhile
 
 @dataclass(frozen=True)
 class _Element:
-    """A read of one number of the tensor called `name`, at an index that the `loop` over a range counts."""
+    """A read of one number of the tensor `name`, at an index counted by `loop`, over a range."""
 
     read: Read
     name: ast.Name
@@ -33,9 +33,9 @@ class _Element:
 
 
 def listed(program: Program, sync: Sync, syncs: Collection[Sync]) -> Fix | None:
-    """The fix of `ids[i].item()` for each i of a range, with all such reads in the loop; None where it isn't that.
+    """The fix of `ids[i].item()` for each i of a range, with all such reads in the loop; None of other code.
 
-    Where loops around it count such reads, too, the outermost of them that leaves the tensor as it is.
+    Where loops around it count such reads too, the outermost that leaves the tensor as it is.
     """
     first = _element(program, sync)
     if first is None:
@@ -84,7 +84,6 @@ def _element(program: Program, sync: Sync) -> _Element | None:
 
 
 def _counting(program: Program, index: ast.expr) -> ast.For | None:
-    """The loop over a range that counts the index, or what a constant is added to in it."""
     if isinstance(index, ast.BinOp) and isinstance(index.op, ast.Add | ast.Sub) and integer(index.right) is not None:
         index = index.left
     made = program.get(Flow).graph(index).only_definition(index)
@@ -97,7 +96,6 @@ def _counting(program: Program, index: ast.expr) -> ast.For | None:
 
 
 def _stays(program: Program, element: _Element) -> bool:
-    """Is the tensor there, and the same, with the same numbers, from in front of the loop to its end?"""
     graph, memory, loop = program.get(Flow).graph(element.name), program.get(Memory), element.loop
     made, inside = graph.only_definition(element.name), {*ast.walk(loop)}  # with the head, and an else
     if made is None or made.node in inside or _may_be_none(made.source):
@@ -115,7 +113,7 @@ def _may_be_none(source: ast.expr | None) -> bool:
 
 
 def _end(program: Program, elements: Sequence[_Element]) -> ast.expr | None:
-    """How many numbers are read, if the loop counts them from 0 to what can be written once more; None for all."""
+    """How many numbers are read, if the loop counts from 0 to what can be written again; None for all."""
     first = elements[0]
     call = program.call_of(first.loop.iter, "builtins.range")
     if call is None or len(call.args) > 1 or any(each.loop is not first.loop for each in elements):

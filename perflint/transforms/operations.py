@@ -1,7 +1,7 @@
-"""The changes that rewrites are made of, on the syntax tree of the checked program, and the new code in them.
+"""The operations that rewrites are made of, on the syntax tree of the checked program, and the new code in them.
 
-New code is plain `ast`, made from templates: Python with `{name}` where a part is filled in, `{*name}` for several.
-Nodes of the program in it keep their text as it was written, comments, quotes and line breaks included.
+New code is plain `ast` made from templates: Python with `{name}` for a part, `{*name}` for several. Nodes of the
+program in it keep their text, comments, quotes and line breaks included.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ class Replace:
 
 @dataclass(frozen=True)
 class ReplaceStatements:
-    """Statements stand in the place of others, which follow each other in one block; the old ones may be among them."""
-
     old: tuple[ast.stmt, ...]
     new: tuple[ast.stmt, ...]
 
@@ -53,7 +51,7 @@ class InsertAfter:
 
 @dataclass(frozen=True)
 class AddKeywords:
-    """A call is given keyword arguments that it does not have, before any `**`, in its own layout."""
+    """Gives a call new keyword arguments, before any `**`, in its own layout."""
 
     call: ast.Call
     keywords: tuple[tuple[str, ast.expr], ...]
@@ -76,13 +74,11 @@ Operation = Replace | ReplaceStatements | InsertBefore | InsertAfter | AddKeywor
 
 @dataclass(frozen=True)
 class Note:
-    """What code is told beside its syntax.
+    """What is known of code beside its syntax.
 
-    `is_new`: it is no part of the program, also where it is told to stand at a place of that. `is_apart`: there is to
-    be a blank line above it. `rows`: how many arguments stand on each of its lines.
-
-    It stands for the program up to the line `last`, whose comments it has. The one at the end goes after it where it
-    stands `alone` for that.
+    `is_new`: it is not the program's, even at a place there. `is_apart`: a blank line goes above it. `rows`: how many
+    arguments go on each line. It stands for the program up to the line `last`, whose comments it has; the one at the
+    end goes after it where it stands `alone` for that.
     """
 
     is_new: bool = False
@@ -106,12 +102,11 @@ def _noted(node: Node, **told: Any) -> Node:
 
 
 def takes_keywords(call: ast.Call) -> bool:
-    """Can the call be given keywords: is its argument no bare generator?"""
+    """Can the call be given keywords, with no bare generator as its argument?"""
     return not (len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp) and not call.keywords)
 
 
 def new(node: Node) -> Node:
-    """Mark `node` as new code, also where it is told to stand at a place of the program."""
     return _noted(node, is_new=True)
 
 
@@ -143,15 +138,15 @@ def derived(old: Node, parts: Mapping[ast.expr, ast.expr]) -> Node:
 
 
 def in_rows(node: Node, *rows: int) -> Node:
-    """Let the arguments of the new call, the parameters or the items of the new tuple, stand on lines of so many each.
+    """Put the arguments of a new call, or the parameters or items, on lines of so many each.
 
-    With FIT they stand as they fit: on the line of the call, or on one or more of their own.
+    With FIT on the call's line if they fit, or on one or more of their own.
     """
     return _noted(node, rows=rows)
 
 
 def standing_for(statement: Node, old: ast.stmt, *, head: bool = False, last: int = 0, alone: bool = True) -> Node:
-    """Let the new `statement` have the comments of `old`, or of its head, or up to the line `last`.
+    """Let `statement` have the comments of `old`, or of its head, or up to the line `last`.
 
     The one at the end goes after it where it stands `alone` for that.
     """
@@ -177,7 +172,7 @@ def same_code(one: ast.AST, other: ast.AST) -> bool:
 
 
 def apart(statement: Node) -> Node:
-    """Let there be a blank line above the new `statement`."""
+    """Put a blank line above the new `statement`."""
     return _noted(statement, is_apart=True)
 
 
@@ -193,14 +188,14 @@ _MARK = "_perflint_part_"
 
 
 def expression(template: str, **parts: Part) -> ast.expr:
-    """The expression of `template`: a string is a dotted name, a number itself; several are items or arguments."""
+    """The expression of `template`: strings are dotted names, numbers themselves, several are items or arguments."""
     (statement,) = statements(template, **parts)
     assert isinstance(statement, ast.Expr)
     return statement.value
 
 
 def statements(template: str, **parts: Part) -> list[ast.stmt]:
-    """The statements of `template`; statements, one or several, stand where a line is a part's alone."""
+    """The statements of `template`; statements take the place of a part alone on its line."""
     return list(_several(_parsed(template).body, parts))  # type: ignore[arg-type]
 
 
@@ -255,7 +250,6 @@ def assignment(target: str, value: ast.expr) -> ast.stmt:
 
 
 def call_like(call: ast.Call, func: ast.expr) -> ast.expr:
-    """A call of `func` with the arguments of `call`."""
     return new(ast.Call(func, call.args, call.keywords))
 
 
@@ -285,7 +279,6 @@ def number(value: int | float) -> ast.expr:
 
 
 def plus(node: ast.expr, offset: int) -> ast.expr:
-    """The number `node` plus `offset`, written briefly."""
     value = integer(node)
     if value is not None:
         return number(value + offset)

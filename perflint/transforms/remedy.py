@@ -1,4 +1,4 @@
-"""What can be done about a costly read: its fix, or what stands in the way of one and what to do by hand instead."""
+"""What can be done about a costly read: its fix, or what stands in the way and what to do by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from perflint.transforms.rewrite import Blocked, Rewrite
 
 @dataclass(frozen=True)
 class Remedy:
-    """What may be done about a loop, whose kind it may prove to be another, and why; `blocked` says why nothing is."""
+    """A loop's fixes, its kind if proved to be another, and why; `blocked` says why there are none."""
 
     kind: str
     because: str
@@ -38,7 +38,7 @@ class Remedy:
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """A step of training, at its backward pass, and the fix that makes it one CUDA graph; `blocked` says why not."""
+    """A training step, at its backward pass, and the fix that makes it one CUDA graph; `blocked` says why not."""
 
     backward: ast.Call
     fixes: tuple[Fix, ...] = ()
@@ -68,10 +68,6 @@ def _remedy(program: Program, sync: Sync, found: list[Sync], fix: Fix | None) ->
 
 
 def _fix(program: Program, sync: Sync, repeats: list[Sync]) -> Fix:
-    """The fix of a read, with those that read the value once more in each iteration: else nothing would be won.
-
-    Raises Blocked.
-    """
     fix = _accumulation(program, sync)
     if fix is None:
         deferral(program, [sync])
@@ -109,12 +105,12 @@ def _together(one: Fix, other: Fix) -> Fix:
     return Fix(f"{one.title}; {other.title}", one.safety, change, other.requires)
 
 
-_SHOWN = 5  # lines
+_SHOWN = 5
 _FEW = 1  # waits that a fix may leave: behind it, the host runs ahead until that one
 
 
 class HostRead(NamedTuple):
-    """A costly read with its fixes or, where there is none, what blocks them; `repeats` read the value once more."""
+    """A costly read with its fixes, or what blocks them; `repeats` read the value again."""
 
     sync: Sync
     repeats: tuple[Sync, ...]
@@ -123,10 +119,10 @@ class HostRead(NamedTuple):
 
 
 def _beside(program: Program, read: HostRead, of_loop: Sequence[HostRead]) -> HostRead:
-    """`read` with fixes that say which waits `of_loop` they leave, and that are not applied without effect.
+    """`read`, whose fixes say which waits `of_loop` stay, and aren't applied without effect.
 
-    Where the host waits again before it has launched anything of weight, or several times more, nothing is gained until
-    those waits go, too.
+    Where the host waits again before launching anything of weight, or several times more, nothing is gained until those
+    waits go.
     """
     if not read.fixes:
         return read

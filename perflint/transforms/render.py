@@ -1,4 +1,4 @@
-"""Writes rewrites: applies their operations to the libcst tree of the program, and gives what changed as edits."""
+"""Applies rewrites' operations to the libcst tree of the program, and gives what changed as edits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ALIKE = 0.4  # of the tokens of two lines
 def render(source: Source, operations: Sequence[Operation]) -> tuple[Edit, ...]:
     """The edits that make `operations` of the program `source`.
 
-    Raises Unrenderable where libcst does not know its syntax, and where statements share a line with others.
+    Raises Unrenderable for syntax unknown to libcst, and statements that share a line with others.
     """
     trees = trees_of(source.text)
     regions = [region for each in operations if (region := _region(trees, each))]
@@ -80,13 +80,11 @@ def changed(source: Source, change: Callable[[cst.Module], cst.Module]) -> tuple
 
 
 def _edits(trees: Trees, module: cst.Module, regions: Sequence[tuple[int, int, bool]] = ()) -> tuple[Edit, ...]:
-    """What makes `module` of the program's; statements that both share at either end stay unread."""
+    """The edits that turn the program into `module`; unchanged statements at either end stay unread."""
     old, new = trees.module.body, module.body
     front, back = 0, 0
     if (trees.module.header, trees.module.footer) == (module.header, module.footer):
-        most = min(len(old), len(new))
-        front = next((i for i in range(most) if old[i] is not new[i]), most)
-        back = next((i for i in range(most - front) if old[-1 - i] is not new[-1 - i]), most - front)
+        front, back = _shared(old, new)
     start, end = 0, len(trees.text)
     if 0 < front < len(old) and back:
         start, end = _begin(trees, old[front]), _begin(trees, old[len(old) - back])
@@ -98,6 +96,13 @@ def _edits(trees: Trees, module: cst.Module, regions: Sequence[tuple[int, int, b
     except SyntaxError as error:
         raise RuntimeError(f"what a fix makes of the program is no program: {error}") from error
     return trees.placed(merged(difference(trees.text[start:end], text, start), trees.text, regions))
+
+
+def _shared(old: Sequence[object], new: Sequence[object]) -> tuple[int, int]:
+    """How many items both have in common at the front, and behind these at the back."""
+    most = min(len(old), len(new))
+    front = next((i for i in range(most) if old[i] != new[i]), most)
+    return front, next((i for i in range(most - front) if old[-1 - i] != new[-1 - i]), most - front)
 
 
 def _begin(trees: Trees, line: cst.CSTNode) -> int:
@@ -153,8 +158,6 @@ class _Rendering(cst.CSTTransformer):
         start, end = first_offset(self._trees, node), self._trees.spans[node][1]
         at = bisect.bisect_left(self._places, start)
         return at < len(self._places) and self._places[at] <= end
-
-    # -- walking
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         return self._changes(node) if node in self._trees.spans else True
@@ -217,16 +220,16 @@ class _Rendering(cst.CSTTransformer):
         return False
 
 
-def difference(old: str, new: str, start: int = 0) -> Iterator[Edit]:
-    """The edits that make `new` of `old`, which begins at `start`; a line that is only indented is an edit by itself.
+def difference(old: str, new: str, start: int = 0) -> list[Edit]:
+    """The edits that turn `old`, which begins at `start`, into `new`; a line only indented is an edit by itself.
 
-    Both have `\\n` at the ends of their lines.
+    Both have `\n` at the ends of lines.
     """
     before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
     offsets = [start]
     for line in before:
         offsets.append(offsets[-1] + len(line))
-    yield from _joined(_changes(before, after, offsets))
+    return _joined(_changes(before, after, offsets))
 
 
 def _changes(before: list[str], after: list[str], offsets: list[int]) -> Iterator[Edit]:
@@ -242,21 +245,18 @@ def _changes(before: list[str], after: list[str], offsets: list[int]) -> Iterato
                 first += len(old_lines)
 
 
-def _joined(edits: Iterator[Edit]) -> Iterator[Edit]:
-    last: Edit | None = None
+def _joined(edits: Iterable[Edit]) -> list[Edit]:
+    joined: list[Edit] = []
     for edit in edits:
-        if last is not None and last.end == edit.start:
-            last = Edit(last.start, edit.end, last.text + edit.text)
-            continue
-        if last is not None:
-            yield last
-        last = edit
-    if last is not None:
-        yield last
+        if joined and joined[-1].end == edit.start:
+            last = joined.pop()
+            edit = Edit(last.start, edit.end, last.text + edit.text)
+        joined.append(edit)
+    return joined
 
 
 def _paired(old: list[str], new: list[str]) -> list[tuple[list[str], list[str]]]:
-    """Which lines became which: those alike at the top or at the bottom; the rest is one piece."""
+    """Which lines became which: those alike at top or bottom; the rest is one piece."""
     shared = min(len(old), len(new))
     top = [([one], [other]) for one, other in zip(old, new, strict=False)]
     if len(old) == len(new):
@@ -276,9 +276,9 @@ def _alike(one: str, other: str) -> float:
 
 
 def merged(edits: Iterable[Edit], text: str, regions: Sequence[tuple[int, int, bool]]) -> Iterator[Edit]:
-    """The edits of `text`, those in one of the `regions` as one, which covers all of that where it is to be `whole`.
+    """The edits, those in one of the `regions` as one, of the whole region where that is `whole`.
 
-    Fixes that change something there, too, would else be taken to go together with this one.
+    Other fixes that touch it would otherwise be taken to go together with this one.
     """
     rest = sorted(edits)
     for start, end, whole in sorted(regions):
@@ -300,10 +300,7 @@ def _trimmed(old: str, new: str, start: int) -> Iterator[Edit]:
     if old == new:
         return
     one, other = _TOKENS.findall(old), _TOKENS.findall(new)
-    most = min(len(one), len(other))
-    front = next((i for i in range(most) if one[i] != other[i]), most)
-    most -= front
-    back = next((i for i in range(most) if one[-1 - i] != other[-1 - i]), most)
+    front, back = _shared(one, other)
     start += len("".join(one[:front]))
     gone, come = "".join(one[front : len(one) - back]), "".join(other[front : len(other) - back])
     yield Edit(start, start + len(gone), come)

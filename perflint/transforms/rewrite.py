@@ -1,4 +1,4 @@
-"""A change of a program as data, or why there is none, and the names in it: what it imports, and what is still free."""
+"""A change of a program as data, or why there is none, and its names: imported ones, and free ones."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def rewrite(program: Program, *operations: Operation) -> Rewrite:
 
 
 class Blocked(Exception):
-    """No fix: `reason` is what stands in the way, at `node` where that is one place."""
+    """No fix: `reason` stands in the way, at `node` if that is one place."""
 
     def __init__(self, reason: str, node: ast.AST | None = None) -> None:
         super().__init__(reason)
@@ -61,7 +61,7 @@ Made = TypeVar("Made")
 
 
 def first_of(attempts: Iterable[Callable[[], Made]]) -> Made:
-    """What the first attempt makes that isn't blocked; raises the first one's Blocked where all are."""
+    """Raises the first Blocked if all are."""
     first: Blocked | None = None
     for attempt in attempts:
         try:
@@ -101,7 +101,6 @@ class Taken:
 
 
 def taken_around(program: Program, node: ast.AST) -> Taken:
-    """All names in the function around `node`, and those that the functions it calls may read from around them."""
     around = program.function_of(node) or program.tree
     return Taken({*names_in(around), *(name for each in program.tree.body for name in bound_names(each))})
 
@@ -112,9 +111,9 @@ def name_of_torch(program: Program) -> str:
 
 
 def of_torch(program: Program, dotted: str, node: ast.AST) -> ast.expr:
-    """What torch calls `dotted`, as the code at `node` may write it.
+    """What torch calls `dotted`, as written at `node`.
 
-    Raises Blocked where torch isn't imported as a whole, or its name is also something else's.
+    Raises Blocked where torch isn't imported as a whole, or its name is ambiguous.
     """
     name = name_of_torch(program)
     functions = (each for each in program.ancestors(node) if isinstance(each, FUNCTIONS))
@@ -134,9 +133,9 @@ def names_in(root: ast.AST) -> Iterator[str]:
 
 
 def check_alone(program: Program, statement: ast.stmt, *beside: ast.stmt) -> None:
-    """Raise Blocked where a statement that is to go, or the block of one, shares its lines with something else.
+    """Raise Blocked where a statement that goes, or the block of one, shares lines with something else.
 
-    Those `beside` it are to go with it, each as a whole.
+    Those `beside` it go as well, each as a whole.
     """
     source, together = program.source, (statement, *beside)
     start = min(program.span(each)[0] for each in together if each.lineno == statement.lineno)
@@ -149,7 +148,7 @@ def check_alone(program: Program, statement: ast.stmt, *beside: ast.stmt) -> Non
 
 
 def check_written(program: Program, node: ast.expr) -> None:
-    """Raise Blocked where what is to change is shown as code by a string, `f"{loss=}"`, or isn't where that says."""
+    """Raise Blocked where a string shows the code that changes, `f"{loss=}"`, or its place is not what it says."""
     for inner, around in itertools.pairwise((node, *program.ancestors(node))):
         if isinstance(around, ast.FormattedValue) and inner is around.value:
             is_shown = program.text[program.span(around.value)[1] :].lstrip()[:1] == "="
@@ -168,7 +167,7 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 
 
 def importing(program: Program, module: str, name: str) -> tuple[str, tuple[Operation, ...]]:
-    """What the program calls `name` of `module`, and what imports it if it doesn't yet; raises Blocked."""
+    """Raises Blocked."""
     imports = [each for each in program.tree.body if isinstance(each, ast.ImportFrom)]
     found = [each for each in imports if each.module == module and not each.level]
     for alias in (alias for node in found for alias in node.names):
@@ -186,7 +185,6 @@ def _all_names(program: Program) -> frozenset[str]:
 
 
 def _placed(program: Program, new: ast.stmt) -> Operation:
-    """What puts the import in front of the first name out of torch or perflint, else behind torch, or all others."""
     body = program.tree.body
     start = ast.get_docstring(program.tree, clean=False) is not None
     head = [*body[:start], *itertools.takewhile(lambda each: isinstance(each, _IMPORTS), body[start:])]

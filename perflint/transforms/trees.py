@@ -1,4 +1,4 @@
-"""The libcst tree of a program's text, and which of its nodes are which of `ast`'s."""
+"""The libcst tree of a program, and its nodes by their `ast` counterparts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 
 class _Place:
-    """What `with` measures of a node: its code, or from where one node in it begins to another's end."""
+    """What `with` measures: a node's code, or from the begin of one node in it to the end of another."""
 
     def __init__(self, places: _Places, node: cst.CSTNode, first: cst.CSTNode | None, last: cst.CSTNode | None) -> None:
         self._places, self._node, self._first, self._last = places, node, first, last
@@ -40,8 +40,6 @@ class _Place:
 
 
 class _Places(CodegenState):
-    """Writes the code of a module, noting the place of each node and the node around it."""
-
     def __init__(self, module: cst.Module) -> None:
         super().__init__(module.default_indent, module.default_newline)
         self.at = 0
@@ -78,10 +76,10 @@ class _Places(CodegenState):
 
 
 class Trees:
-    """The libcst module of a text, and its nodes by their places in it.
+    """A libcst module, and its nodes by place.
 
-    The module is that of the text with `\\n` at the ends of lines and without form feeds before them; `spans` are
-    of characters of that. Raises Unrenderable where libcst cannot parse it.
+    Its text has `\n` at the ends of lines and no form feeds before them; `spans` count characters of that. Raises
+    Unrenderable where libcst can't parse it.
     """
 
     def __init__(self, text: str) -> None:
@@ -123,7 +121,6 @@ class Trees:
         return self.plain(start), self.plain(end)
 
     def piece(self, node: ast.expr) -> Piece | None:
-        """The libcst node of `node`; None where it stands in a string."""
         return self._expressions.get(self.span(node))
 
     def expression(self, node: ast.expr) -> cst.BaseExpression:

@@ -1,6 +1,6 @@
-"""Tunes a program: chooses what an expert would try, by a profile, and keeps the best that is proved.
+"""Tunes a program: chooses by a profile what an expert would try, and keeps the best that is proved.
 
-That is what shortens where the time of a step goes; `perflint run --tuned` makes a plan of what is kept.
+`perflint run --tuned` makes a plan of what is kept.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _STEPS, _WARM_UP = 5, 5  # that are traced, and before those
 
 @dataclass(frozen=True)
 class Trials:
-    """The `settings` and `rules` to try beside the fixes that are found anyway; those of the rules `first` come first.
+    """The `settings` and `rules` to try beside the fixes found anyway; those of the rules `first` come first.
 
-    A setting is tried `instead` of rules: only where none of them has a fix, which makes it in the source, or shortens
-    the same and starts sooner. `note` says what was left out, and why; it is empty where nothing was.
+    A setting is tried `instead` of rules only where none of them has a fix, which does the same in the source, or gains
+    the same and starts sooner. `note` says what was left out, and why.
     """
 
     settings: tuple[str, ...] = ()
@@ -57,9 +57,9 @@ class Trials:
 
 
 def trials(allowed: Collection[Safety], profile: Profile | None = None) -> Trials:
-    """What promises no less than is allowed and, where there is a profile, may gain by it: the most gain first.
+    """What promises no less than is allowed and may gain by the profile, if any: the most gain first.
 
-    Rules that are advice are tried only if they name regimes, and on a GPU.
+    Advice is tried only where it names regimes, and on a GPU.
     """
     has_gpu = profile.is_gpu if profile else bool(gpu_names())
     has_ranks = profile is not None and len(profile.ranks) > 1
@@ -93,7 +93,6 @@ def trials(allowed: Collection[Safety], profile: Profile | None = None) -> Trial
 
 
 def fresh(root: Path, program: str) -> Profile | None:
-    """The latest profile of a program in the folder `root`, if its files, torch and the device are still the same."""
     file = stored.nearest(root.resolve(), stored.PROFILES)
     known = next((each for each in (result.read(file) if file else ()) if each.program == program), None)
     with suppress(OSError, SyntaxError, PackageNotFoundError):
@@ -103,7 +102,6 @@ def fresh(root: Path, program: str) -> Profile | None:
 
 
 def _is_of_here(profile: Profile) -> bool:
-    """Whether a profile was taken with this torch, on a GPU of this machine, or on this host where there is none."""
     return profile.device in (gpu_names() or {host()}) and profile.versions.get("torch") == version("torch")
 
 
@@ -115,7 +113,7 @@ def keep(root: Path, program: str, fixes: Iterable[FixVerdict]) -> Path:
 
 
 def plan_of(project: Project, program: str) -> Plan:
-    """The plan of a program as it was tuned; raises UserError where it has changed since then."""
+    """Raises UserError where the program has changed since it was tuned."""
     known = _known(project.root / stored.FOLDER / TUNED)
     if program not in known:
         raise UserError(f"{program} was not tuned: perflint tune {program}")
@@ -158,7 +156,6 @@ def _known(file: Path) -> dict[str, tuple[_Told, ...]]:
 
 
 def ladder(verdict: Verdict, allowed: Collection[Safety]) -> Iterator[str]:
-    """A line for each class: the best program of this class, its gain and memory, and what it is made of."""
     kept = [fix for fix in verdict.fixes if fix.kept]
     top = weakest(kept)
     for safety in Safety:

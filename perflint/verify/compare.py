@@ -27,10 +27,10 @@ _FEW = 1000  # elements: the error of fewer is a matter of luck
 class Difference:
     """A value on which two runs disagree.
 
-    `error` is the RMS of the difference over that of the value, not finite where one of the values isn't or shapes
-    differ, None where only digests are known. `reference` and `changed` are the errors of both runs against double
-    precision, where that is known. `is_close` as in torch.testing.assert_close. `of_kind` is the error over the largest
-    values of the same kind; a value that `is_coarse` has few elements or digits.
+    `error` is the RMS of the difference over that of the value, not finite for non-finite values or other shapes, None
+    where only digests are known. `reference` and `changed` are both runs' errors against double precision, if known.
+    `is_close` as in torch.testing.assert_close. `of_kind` is the error over the largest values of the kind; `is_coarse`
+    are values of few elements or digits.
     """
 
     step: int
@@ -51,8 +51,8 @@ class Difference:
 class Comparison:
     """What was compared: `steps`, `values`, what differs in kind (`parted`), the data's `order`, and in value.
 
-    Of the state, only tensors that change count among the `values`. `referenced`: some of the steps were computed in
-    double precision, too; `restarted` are those for which that was tried, from the state of the original.
+    Of the state, only tensors that change count. `referenced`: some steps have double precision; `restarted` are those
+    for which that was tried, from the original's state.
     """
 
     steps: int
@@ -87,9 +87,9 @@ class Evidence:
 
 
 def compare(before: Path, after: Path, reference: Path | None = None, last: int | None = None) -> Comparison:
-    """Compare the records of all ranks in two folders; `reference` holds those in double precision.
+    """Compare the records of all ranks; `reference` holds those in double precision.
 
-    Where one of them was cut, `last` is the last step that both have.
+    Where one was cut, `last` is the last step that both have.
     """
     parted: list[str] = []
     differences: list[Difference] = []
@@ -140,10 +140,10 @@ def logged(folder: Path) -> str:
 
 
 def traits(folder: Path, *, updates: bool = False) -> dict[str, float]:
-    """The average loss, gradients and outputs of a run, to compare runs with other random numbers by.
+    """Average loss, gradients and outputs of a run, to compare runs with other random numbers by.
 
-    With `updates`, its last losses, and how far, and whether, its steps move weights; not the mean of what it puts out,
-    of which nobody knows how small it may be.
+    With `updates`, the last losses, and how far and whether steps move weights; not the mean output, of which nobody
+    knows how small it may be.
     """
     import torch
 
@@ -271,9 +271,9 @@ def _largest(content: Mapping[str, Any]) -> Mapping[str, float]:
 
 
 def _with_errors_of_kind(differences: Sequence[Difference], small: Collection[str]) -> Iterator[Difference]:
-    """The differences of a step; `small` values get the original's largest error of their kind: their own may be luck.
+    """The differences of a step; `small` values, whose own may be luck, get the original's largest error of their kind.
 
-    Errors count by the largest value of the kind: one that is next to nothing may be rounding altogether.
+    Errors count by the kind's largest value: one next to nothing may be rounding altogether.
     """
     own: dict[str, float] = {}
     for each in differences:

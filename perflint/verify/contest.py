@@ -21,10 +21,10 @@ Fixes = Sequence[FixVerdict]
 
 @dataclass(frozen=True)
 class Settled:
-    """All fixes, with reasons; the `patch` that was raced last, and that race.
+    """All fixes, with reasons; the `patch` raced last, and its race.
 
-    It `is_confirmed` if it was raced once more behind the race that chose it. `hope` is a patch that seemed to gain
-    more, which couldn't be told; empty where there is none.
+    It `is_confirmed` if raced again after the race that chose it. `hope` is a patch that may gain more, which couldn't
+    be told.
     """
 
     fixes: Fixes
@@ -38,7 +38,7 @@ class Settled:
         return [fix for fix in self.fixes if fix.kept]
 
     def seen(self, fixes: Fixes) -> Settled | None:
-        """The race with what a recording of its patch shows of the `fixes`; those with a reason are not right.
+        """The race with what a recording of its patch shows of `fixes`; those with a reason are not right.
 
         None where one of these took effect: then another program was raced.
         """
@@ -83,7 +83,7 @@ def says(estimate: Estimate | None, race: Race) -> Outcome:
     return statistics.speed(estimate, floor) if estimate else Outcome.UNSURE
 
 
-Hold = Callable[[Sequence[Variant], Protocol, Enough, Room], Race]  # holds a race
+Hold = Callable[[Sequence[Variant], Protocol, Enough, Room], Race]
 
 _FOR_EACH = 0.4  # of the time that is left, to race each fix alone
 _FAST = 0.5  # of the time that is left for races, where others compile
@@ -102,8 +102,8 @@ class _FailTogether(Exception):
 class Contest:
     """The races of one program within a budget.
 
-    `patched` makes the variant with some fixes by a name, None where they exclude each other. After each round
-    `look_around` is called. `by_class`: the last race shows what the fixes of each class of promise gain, too.
+    `patched` makes the variant with some fixes by a name, None where they exclude each other. `look_around` is called
+    after each round. `by_class`: the last race shows each class of promise, too.
     """
 
     hold: Hold
@@ -113,9 +113,9 @@ class Contest:
     tell: Callable[[str], None]
     look_around: Callable[[], object]
     by_class: bool = False
-    _fixes: dict[str, FixVerdict] = field(default_factory=dict, init=False)  # with what is known of them by now
+    _fixes: dict[str, FixVerdict] = field(default_factory=dict, init=False)
     _said: dict[str, Outcome] = field(default_factory=dict, init=False)  # of fixes, by the last race of each
-    _room: Room = field(default_factory=Room, init=False)  # that the last race has found
+    _room: Room = field(default_factory=Room, init=False)
     _each: float = field(default=0.0, init=False)  # seconds that each variant of the last race took for enough rounds
     _choices: dict[str, Race] = field(default_factory=dict, init=False)  # the races that showed fixes alone to gain
     _choice: Race = field(default_factory=Race, init=False)  # that showed what is chosen to gain, as its patch
@@ -125,11 +125,11 @@ class Contest:
     def settle(self, right: Fixes) -> Settled:
         """Choose among the fixes that are `right`.
 
-        The first is the one that gains most alone, of those that gain for sure. Each other is raced on top of those
-        chosen by then, and joins them if it makes them faster. Where there is no time for that, all that gain
-        alone are raced together. Fixes that compile are slow to start: they are raced on top of what all others make
-        together, unless those gain nothing. The patch that comes of it is raced once more, and has to be faster again,
-        if there is time to compile it anew; so is that of all fixes, for some gain nothing but together.
+        The first gains most alone, of those that surely gain. Each other is raced on top of those chosen, and joins
+        them if it gains; without time for that, all that gain alone are raced together. Fixes that compile start
+        slowly: they are raced on top of what the others make together, unless those gain nothing. The resulting patch
+        is raced again and has to win, if there is time to compile it anew; so is that of all fixes, for some gain only
+        together.
         """
         self._fixes = {fix.name: fix for fix in right}
         if len(right) == 1:
@@ -145,7 +145,6 @@ class Contest:
         return self._confirmed(self._compiled(chosen, slow) if slow else chosen)
 
     def further(self, settled: Settled) -> Settled:
-        """Race a patch on whose gain can't be told yet; rounds that chose it don't count."""
         raced = names_of(settled.patch)
         self._fixes = {fix.name: replace(fix, reason="") if fix.name in raced else fix for fix in settled.fixes}
         before = settled.race if settled.is_confirmed else Race()
@@ -156,7 +155,6 @@ class Contest:
         return Settled(list(self._fixes.values()), settled.patch, race)
 
     def instead(self, settled: Settled) -> Settled | None:
-        """What comes of racing the hope beside the patch: None unless it is faster."""
         self._fixes = {fix.name: replace(fix, reason="", kept=False) for fix in settled.fixes}
         parts = classes(settled.hope, self.by_class)
         race = self._race({KEPT: settled.patch, PATCHED: settled.hope, **parts}, self.budget.left)
@@ -183,7 +181,6 @@ class Contest:
                 self._choices[fix.name] = race.renamed(only(fix.name), PATCHED)
 
     def _chosen(self, fixes: Fixes, budget: Budget, *, in_haste: bool) -> list[FixVerdict]:
-        """The fixes that gain alone or on top of those chosen before, the best first; in haste, all together."""
         sound = [fix for fix in self._sound if fix.name in names_of(fixes)]
         ordered = sorted(sound, key=lambda fix: fix.alone.ratio if fix.alone else 0.0, reverse=True)
         chosen = [fix for fix in ordered if self._said.get(fix.name) is Outcome.FASTER][:1]
@@ -214,7 +211,7 @@ class Contest:
         return chosen
 
     def _may_gain(self, fix: FixVerdict, chosen: Fixes, *, in_haste: bool) -> bool:
-        """Fixes of one rule may gain only together: what stays eager beside a step that is captured pays for it."""
+        """Fixes of one rule may gain only together: what stays eager beside a captured step pays for it."""
         said, alone = self._said.get(fix.name), self._fixes[fix.name].alone
         seems = said is Outcome.UNSURE and alone is not None and alone.ratio > statistics.SOUGHT_GAIN
         may = in_haste and said is not Outcome.SLOWER
@@ -233,9 +230,9 @@ class Contest:
         return chosen
 
     def _join(self, chosen: list[FixVerdict], added: Mapping[str, Fixes], seconds: float) -> list[FixVerdict] | None:
-        """Race fixes on top of the chosen ones, by the names of their variants, and have the fastest join them.
+        """Race fixes on top of the chosen, by their variants' names; the fastest join them.
 
-        None where the chosen ones fail. Of several fixes that fail together nobody knows which one does.
+        None where the chosen ones fail. Which of several fixes fails, nobody knows.
         """
         kept = {KEPT: chosen} if chosen else {}
         race = self._race({**kept, **{name: [*chosen, *fixes] for name, fixes in added.items()}}, seconds)
@@ -260,10 +257,7 @@ class Contest:
         return chosen
 
     def _confirmed(self, chosen: Fixes) -> Settled:
-        """The result of the last race, of the patch of the chosen fixes and of that of all.
-
-        Where there is no time for it, that of the race which chose them.
-        """
+        """Race the patch of the chosen fixes, and that of all; without time, the race that chose them counts."""
         if chosen and not self._can_start(_PAIR - 1):
             self._conclude(chosen, chosen, self._choice, None)
             hope = self._promising(chosen)
@@ -296,7 +290,7 @@ class Contest:
         return variants * self._each <= self.budget.left
 
     def _conclude(self, patch: Fixes, chosen: Fixes, race: Race, joint: Estimate | None) -> None:
-        """Keep the fixes of a patch that won its race, some for the `joint` gain beyond the chosen; drop the others."""
+        """Keep the fixes of a patch that won, some for the `joint` gain beyond the chosen; drop the others."""
         gain, names = statistics.against_original(race.samples, PATCHED), names_of(patch)
         if gain and len(patch) == 1:
             self._note(patch[0], alone=gain)
@@ -327,7 +321,7 @@ class Contest:
         return fitting
 
     def _with_needed(self, fix: FixVerdict) -> Fixes:
-        """The fix, behind the one that makes it possible where it can't be had alone."""
+        """The fix, after the one that makes it possible, if it can't be had alone."""
         pairs = ([each, fix] for each in self._sound if each.name != fix.name)
         return [fix] if self.patched([fix], WHOLE) else next((e for e in pairs if self.patched(e, WHOLE)), [fix])
 
@@ -357,7 +351,7 @@ class Contest:
         return sum(max(self.schedule.least(number), number * self._each) for number in variants) <= budget.left
 
     def _race(self, patches: Mapping[str, Fixes], seconds: float, before: Race | None = None) -> Race:
-        """Race patches by their names, after a race `before` of them whose rounds count as well."""
+        """Race patches by names, counting the rounds of a race `before` of them."""
         named = {**dict.fromkeys(ORIGINALS, ()), **patches}
         variants = [variant for name, fixes in named.items() if (variant := self.patched(fixes, name))]
         protocol = self.schedule.protocol(len(variants), seconds)
@@ -387,7 +381,6 @@ def _without(chosen: Fixes, fixes: Fixes) -> list[FixVerdict]:
 
 
 def _open(race: Race, patches: Mapping[str, Fixes]) -> Iterator[tuple[float, Fixes]]:
-    """The patches of which it can't be told yet whether they gain more than the one that they add to; their ratios."""
     rival = next((each for each in (KEPT, PATCHED) if each in patches), None)
     least = {*names_of(patches[rival])} if rival else set()
     for name, fixes in patches.items():

@@ -1,6 +1,6 @@
 """Verifies a program: records what its patch computes, races it, and says which fixes earn the gain.
 
-What a program reaches late is verified in a copy of it that is shortened.
+What runs late is verified in a shortened copy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOT_TOGETHER = "what the kept fixes compute together: there was no time to reco
 
 
 class Examination(Planned):
-    """One verification: what a program and its variants compute, how fast they are, and what its verdict is."""
+    """One verification."""
 
     def part(self, keys: Collection[FixKey], share: Share, shortened: Shortcut | None = None) -> Examination:
         made = copy(self)
@@ -47,7 +47,7 @@ class Examination(Planned):
             made._folder.mkdir()
             made._course.ledger.within = "shortened copy: "
             made._first = 1 + len(self._variants.fixes)
-            del made._look, made._schedule  # which are of the whole program
+            del made._look, made._schedule
         return made
 
     def unreached(self, key: FixKey, reason: str) -> FixVerdict:
@@ -116,9 +116,9 @@ class Examination(Planned):
         return self._compared(replace(blank, fixes=tuple(fixes)), fixes, everything, whole)
 
     def _by_race(self, known: Verdict, fixes: Sequence[FixVerdict], keys: Mapping[str, FixKey]) -> Verdict:
-        """The verdict on a race of these fixes, and then on what their patch computes, unless it gains nothing.
+        """The verdict on a race of these fixes, and on what their patch computes, unless it gains nothing.
 
-        Fixes that turn out wrong may have hidden what others gain: these are raced without them.
+        Wrong fixes may have hidden what others gain: these are raced again.
         """
         self._known, self._keys = known, {fix.name: keys[fix.name] for fix in fixes}
         settled = self._settled(fixes, self._for_proof)
@@ -148,10 +148,7 @@ class Examination(Planned):
         return self._improved(verdict, settled, keys) if verdict.outcome is Outcome.FASTER else verdict
 
     def _improved(self, verdict: Verdict, settled: Settled, keys: Mapping[str, FixKey]) -> Verdict:
-        """The verdict on a patch that seemed to gain more than the proved one, if it does and is right; else the same.
-
-        What it takes too long to find out stays open.
-        """
+        """The verdict on a patch that may gain more than the proved one, if it does and is right; else the same."""
         reserve = 2 * self._records.one
         if not settled.hope or self._schedule.least(_BESIDE) > self._budget.left - reserve:
             return verdict
@@ -179,7 +176,6 @@ class Examination(Planned):
         whole: Recorded,
         raced: Settled | None = None,
     ) -> Verdict:
-        """The verdict on recorded fixes: those that are right are raced, unless all were `raced` before."""
         own = self._records.own
         fixes = [replace(fix, reason=wrong(fix, own.grade)) for fix in fixes]
         right = [fix for fix in fixes if not fix.reason]
@@ -285,7 +281,7 @@ class Examination(Planned):
             yield from Hunk.between(os.path.relpath(path), file.text, after[path].text, alone)
 
     def _wrong_later(self, settled: Settled) -> Mapping[str, Likeness]:
-        """Of fixes that won and are bitwise the same over the first steps, those that are not so beyond them."""
+        """Fixes that won and were bitwise the same over the first steps, but not beyond."""
         first = self._records.standard.run
         exact = [fix for fix in settled.won if fix.likeness.grade is Grade.BITWISE]
         if not exact or first.code is not None or self._period > 1:  # in short epochs, all of one was recorded
@@ -330,7 +326,6 @@ def left_out(race: Race, gpus: Sequence[str], sides: Iterable[Side]) -> Iterator
 
 
 def verified(examination: Examination) -> Verdict:
-    """The verdict on all fixes: on those that run late from a shortened copy, where there is a way to shorten it."""
     try:
         late, shortcut = examination.late()
     except (Fault, TimeUp) as failure:
@@ -375,14 +370,13 @@ def _too_late(verdict: Verdict) -> str:
 
 
 def _left_open(first: Verdict, late: Sequence[FixVerdict]) -> Verdict:
-    """The verdict on what runs early; where none of that takes effect, nothing is known of those that run `late`."""
     if first.is_idle:
         first = replace(first, is_idle=False, likeness=Likeness(Grade.UNKNOWN, (NO_TIME,)))
     return replace(first, fixes=(*first.fixes, *late))
 
 
 def _merged(first: Verdict, second: Verdict) -> Verdict:
-    """The verdict on both: on the shortened copy where there alone is something gained."""
+    """The verdict on both; the shortened copy leads where it alone gains."""
     is_second = first.is_idle or (second.outcome is Outcome.FASTER and first.outcome is not Outcome.FASTER)
     lead = second if is_second else first
     fixes = [replace(fix, reason=f"{fix.reason}, in the shortened copy") if fix.kept else fix for fix in second.fixes]

@@ -9,7 +9,6 @@ from perflint.verify.agent.cover import remove
 
 
 def main(folder: str, journal: Path) -> None:
-    """Wait until the verifier is gone, then kill its runs, restore files and remove folders."""
     runs = [line.rstrip("\n") for line in sys.stdin]
     left = [run for run in runs if Path(run).exists()]  # else it has been killed
     if left or (journal.is_dir() and any(journal.iterdir())):

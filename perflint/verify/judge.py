@@ -1,4 +1,4 @@
-"""Grades how alike two runs are, by what they computed, printed, logged, wrote and ended with, and where they part."""
+"""Grades how alike two runs are by what they computed, printed, logged, wrote and ended with, and where they part."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _VOLATILE = re.compile(  # dates, times of the day, and memory in use
 )
 _NEAR = 1e-3  # relative: what rounding may make of a printed number, or of an array
 _PRECISE = 4  # digits: no two times agree in so many
-_WORDS = -1  # in the place of the number of a number
+_WORDS = -1
 _LONG = 1000  # characters: a line of data can be a megabyte
 _UNREADABLE = (ImportError, ValueError, OSError, EOFError, zipfile.BadZipFile)
 
 
 def parting(before: str, again: str, after: str, *, exact: bool) -> str:
-    """How `after` differs from `before` where `again`, of another run of that program, does not; "" if nowhere.
+    """How `after` differs from `before` where `again`, another run of that program, does not; "" if nowhere.
 
-    A number that differs between these two in one line is compared in no line that reads the same. Unless `exact`,
-    numbers may differ in their last digits.
+    A number that differs between these two is compared in no line that reads the same. Unless `exact`, numbers may
+    differ in their last digits.
     """
     return next((said for said, near in _partings([before, again], after) if exact or not near), "")
 
@@ -50,8 +50,7 @@ def parting(before: str, again: str, after: str, *, exact: bool) -> str:
 def parting_in_all(originals: Sequence[str], others: Sequence[str], *, exact: bool = True) -> str:
     """How all `others` differ from the `originals` where those agree; "" if one doesn't.
 
-    Numbers of few digits don't count: they may be times, which faster programs print differently. Unless `exact`,
-    others may differ in their last digits.
+    Numbers of few digits don't count: they may be times. Unless `exact`, numbers may differ in their last digits.
     """
     partings = (_partings(originals, other, _PRECISE) for other in others)
     found = [next((said for said, near in each if exact or not near), "") for each in partings]
@@ -110,7 +109,7 @@ def _quoted(line: str, other: str = "") -> str:
 
 
 def parting_of_files(old: bytes | None, same: bytes | None, new: bytes | None, *, exact: bool) -> str | None:
-    """How the content of a file differs, None where it does not; None for a content is a file that was removed."""
+    """How a file's content differs, None where it does not; a content of None is a removed file."""
     if old == new or (old is None) != (same is None):
         return None
     if old is None or same is None or new is None:
@@ -169,7 +168,7 @@ _DRIFT = 1e-3  # of a value: what rounding may grow to in the steps after a rest
 _GROWTH = 10.0  # times the original's own error, the same: half precision and TF32 start with larger ones
 _MOST_DRIFT = 0.05  # of a value, whatever the original's own error
 _DERIVED_DRIFT = 0.1  # of the largest values of the kind: Adam makes whole steps of the rounding of small gradients
-_SAID = 3  # differences that are told
+_SAID = 3
 _NO_STEPS = (
     "its first process comes to no step: an optimizer's, a batch of a loader, a backward pass, or a call of a function "
     "with a fix"
@@ -181,10 +180,7 @@ _Spread = Mapping[tuple[int, str], float]
 
 @dataclass(frozen=True)
 class Standard:
-    """The original, another run of it, and how its `own` runs differ from each other.
-
-    The folder `reference` holds what it computes in double precision, if it is there.
-    """
+    """The original, another run of it, how its `own` runs differ, and the folder of its run in double precision."""
 
     run: Recorded
     again: Recorded | None = None
@@ -196,7 +192,6 @@ class Standard:
         return bool(self.own) and all(comparison.is_bitwise for comparison in self.own)
 
     def common(self, other: Recorded) -> int | None:
-        """The last step that both runs of the original and another one have in common, None where none is cut."""
         runs = [run for run in (self.run, self.again, other) if run]
         return min(run.last for run in runs) if any(run.is_cut for run in runs) else None
 
@@ -205,9 +200,9 @@ class Standard:
 
 
 def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Likeness:
-    """How alike a run is to the original; over fewer steps, and but for what they print and write, if one is cut.
+    """How alike a run is to the original; if one is cut, over fewer steps and without output and files.
 
-    Where all that was recorded is bitwise equal, a number that they print may still be rounded differently.
+    Where all recorded values are bitwise equal, printed numbers may still be rounded differently.
     """
     is_cut = standard.common(after) is not None
     if parted := (*(() if is_cut else ends(standard.run, after)), *compared.parted, *compared.order):
@@ -237,9 +232,9 @@ def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Liken
 
 
 def drift(standard: Standard, compared: Comparison) -> int:
-    """The last step at which results differ too much, where they do after steps that restart and not at these; else 0.
+    """The last step at which results differ too much, but not at steps that restart; else 0.
 
-    They may have grown from rounding by then.
+    The differences may have grown from rounding by then.
     """
     _, grades = _graded(standard, compared)
     failed = [each.step for each, grade in grades.items() if grade is Grade.DIFFERENT]
@@ -248,7 +243,6 @@ def drift(standard: Standard, compared: Comparison) -> int:
 
 
 def _graded(standard: Standard, compared: Comparison) -> tuple[Mapping[str, float] | None, Mapping[Difference, Grade]]:
-    """The original's own rounding errors, and the grade of each difference."""
     spread, own = _spread(standard.own), _own_errors(compared, is_repeatable=standard.is_repeatable)
     drifts = {each: _drift(each, own, compared.restarted) for each in compared.differences}
     # With several optimizers, gradients are computed from what others have stepped just before.
@@ -300,10 +294,10 @@ def _group(difference: Difference) -> str:
 
 
 def _drift(difference: Difference, own: Mapping[str, float] | None, restarted: Collection[int]) -> float:
-    """The relative error that may accumulate after the steps that restart from the state of the original.
+    """The relative error that may accumulate after steps that restart from the original's state.
 
-    Double precision decides those, or, where it draws other random numbers, whether the values are close; so does that
-    for replays, which run the kernels that they were captured from.
+    At those, double precision decides, or closeness where it draws other random numbers; so it does for replays, which
+    run the kernels that they were captured from.
     """
     if difference.name.startswith(REPLAY) or (own is None and (not restarted or difference.step in restarted)):
         return 0.0
@@ -383,7 +377,6 @@ def _written_otherwise(before: _Files, again: _Files, after: _Files, *, exact: b
 
 
 def said_otherwise(printed: Iterable[Mapping[str, str]]) -> Iterator[Likeness]:
-    """What the patch has `printed` in each round of a race, and the original has not: outputs by their variants."""
     rounds = [each for each in printed if PATCHED in each]
     if len(rounds) < LEAST_ROUNDS:
         return

@@ -27,13 +27,11 @@ PATIENT = {"OMP_WAIT_POLICY": "PASSIVE"}  # the environment of programs that run
 ORDERS, GATE = "orders", "gate"  # in the folder of a run: a pickle of its Orders, and the socket of the verifier
 
 
-_LAUNCHER = ("torchrun", "torch.distributed.run")  # a command, and the module that it is
+_LAUNCHER = ("torchrun", "torch.distributed.run")
 SHORT = 8  # iterations of a loop that is shortened, and of a test that also holds once in so many
 
 
 class Kind(Enum):
-    """How a program is named: by its script, by its module, or as a function to be called repeatedly."""
-
     SCRIPT = "script"
     MODULE = "module"
     CALL = "call"
@@ -48,9 +46,7 @@ class Program:
 
     @classmethod
     def named(cls, name: str, arguments: tuple[str, ...], kind: Kind) -> Program:
-        """The program of that name, to be started in the working directory; raises UserError where there is none, or
-        none that Python can run.
-        """
+        """Raises UserError for what Python can't run."""
         if (kind, name) == (Kind.SCRIPT, _LAUNCHER[0]):
             kind, name = Kind.MODULE, _LAUNCHER[1]
         module = name.partition(":")[0]
@@ -66,7 +62,6 @@ class Program:
 
     @property
     def start(self) -> Path:
-        """The folder whose project it is part of: that of a script, else the one where it is started."""
         return Path(os.path.realpath(self.name)).parent if self.kind is Kind.SCRIPT else self.folder
 
     def __str__(self) -> str:
@@ -76,7 +71,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Loop:
-    """A module-level loop: the real path of its file, and its first and last line."""
+    """A module-level loop; `path` is real."""
 
     path: str
     first: int
@@ -85,10 +80,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Variant:
-    """A program with some fixes, or none, and the name that it is reported by.
-
-    `loops` are the module-level loops of the original that hold fixes.
-    """
+    """A program with some fixes and the name in reports; `loops` are the original's module-level loops with fixes."""
 
     name: str
     plan: Plan
@@ -99,13 +91,11 @@ class Variant:
 class Recording:
     """Write what each step computes to `folder`: all of it at the steps `full`, digests and samples at the others.
 
-    After each of the steps `restart` the program goes on from the state recorded in the folder `follow`, if there is
-    one. With `reference`, values are those of the same operations in double precision. Algorithms are deterministic,
-    and TF32 is off unless the program asks for it.
-    `shift` is added to the program's own seeds; with `other_samples`, random samples of its loaders are drawn from
-    other numbers. Clocks run `clock` times as fast for moments, and as slow between these. Where there are `marks`,
-    only digests of what was computed since the last mark are written, at these steps. `loops` are those of which it is
-    reported whether they were left.
+    After the steps `restart` the program goes on from the state recorded in `follow`, if given. With `reference`,
+    values are those of the same operations in double precision. Algorithms are deterministic; TF32 is off unless the
+    program asks for it. `shift` is added to the program's seeds; with `other_samples`, loaders draw other random
+    samples. Clocks alternate between running `clock` times as fast and as slow. With `marks`, only digests are written,
+    at these steps, of all computed since the last. Of `loops` it is reported whether they were left.
     """
 
     folder: str
@@ -122,10 +112,10 @@ class Recording:
 
 @dataclass(frozen=True, kw_only=True)
 class Undoable:
-    """For each process of a program, how what it writes can be undone.
+    """How a process's writes can be undone.
 
-    Files below the folders `roots` are kept in the folder `journal`, if there is one, before they change, except those
-    in the folders `ours`; below those to `cover`, nothing is written where that can be had.
+    Files below `roots` are copied to the folder `journal`, if given, before they change, except those in `ours`;
+    nothing below `cover` is written where the system can prevent it.
     """
 
     journal: str = ""
@@ -139,10 +129,9 @@ class Undoable:
 
 @dataclass(frozen=True)
 class Orders(Undoable):
-    """For each process of a program: the kind of step that counts, the seed, the recording.
+    """For each process of a program: the kind of step that counts ("": any), the seed, the recording.
 
-    `unit` is "" where every kind counts. The program runs to step `until` before it asks for leave. Recordings may run
-    `side_by_side` with others.
+    The program runs to step `until` before it asks for leave. Recordings may run `side_by_side`.
     """
 
     unit: str = ""
@@ -163,7 +152,6 @@ class Orders(Undoable):
 
 
 def _check(script: Path) -> None:
-    """Raise UserError where `script` is a file of Python's that Python can't read, or a folder without a program."""
     if script.is_dir() and not (script / "__main__.py").is_file():
         raise UserError(f"{script}: there is no __main__.py to run in it")
     if script.suffix.lower() not in (".py", NOTEBOOK):  # an archive, or a folder
@@ -178,13 +166,12 @@ def _check(script: Path) -> None:
 
 
 def of_rank(folder: str, rank: int) -> str:
-    """Where a rank records: the first one in `folder` itself, the others below it."""
     return os.path.join(folder, f"rank {rank}") if folder and rank else folder  # noqa: PTH118
 
 
 @dataclass(frozen=True)
 class Leave:
-    """A process may go on to step number `until`, and is `observed` meanwhile or not, which slows it down."""
+    """A process may run to step `until`; being `observed` slows it down."""
 
     until: int
     observed: bool = False
@@ -192,9 +179,9 @@ class Leave:
 
 @dataclass(frozen=True)
 class Platform:
-    """What a process runs on: its rank, the ranks on this host, its device, and versions.
+    """What a process runs on: its rank, the ranks on this host, device and versions.
 
-    `gpu` is the end of its GPU's UUID, "" where torch doesn't tell, and None while no GPU is in use.
+    `gpu` is the end of its GPU's UUID, "" where torch doesn't tell, None while no GPU is in use.
     """
 
     rank: int
@@ -206,12 +193,11 @@ class Platform:
 
 @dataclass(frozen=True)
 class Arrival:
-    """A process waits after step number `step`, of the kind `kind`, `seconds` after it was resumed.
+    """A process waits after step `step`, of the kind `kind`, `seconds` after it was resumed.
 
     `device_bytes` and `host_bytes` are peaks, `device_share` that of the device's memory. `captures` counts captured
-    graphs and compiled functions: a window in which it grows isn't steady. `timeline` is of steps that were observed,
-    `unseen` names functions and loops with fixes that the program is in and has never left. `frames` are the files and
-    lines that it is at, the innermost first.
+    graphs and compiled functions: a window in which it grows isn't steady. `unseen` names functions and loops with
+    fixes that were entered and never left. `frames` are where the program is, innermost first.
     """
 
     step: int

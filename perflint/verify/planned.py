@@ -1,4 +1,4 @@
-"""Plans a verification from a first look at the program, by the time there is, and grades fixes by recordings."""
+"""Plans a verification after a first look, by the time there is, and grades fixes by recordings."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from perflint.verify.variants import FixKey, Shortcut, Variants, is_evaluation, 
 from perflint.verify.verdict import FixVerdict, Grade, Likeness, begun, weakest
 
 _RUNS_FURTHER = 3  # the original twice, and the patch
-_SLOW_START = 0.1  # of the budget
+_SLOW_START = 0.1
 _SURE = (Safety.EXACT, Safety.ROUNDING)  # promises that a recording of a few steps can prove
 
 
 class Planned:
-    """A program, its variants, the budget, a folder for records, a callback for progress, and what is known by now.
+    """A program's verification: its course, variants, budget, folder, and what is known by now.
 
     `asked` holds the fields of protocols that the user has set.
     """
@@ -52,9 +52,9 @@ class Planned:
         self.tell, self._monitor, self._asked = tell, monitor, asked or {}
         self._whole = budget
         self._original, self._first, self._period = variants.with_fixes(ORIGINAL, ()), 1, 1
-        self._keys: dict[str, FixKey] = {}  # by the names of the fixes
-        self._left_out: list[str] = []  # for want of time
-        self._grades: dict[tuple[frozenset[str], Path, Safety], Likeness] = {}  # of fixes in a run, by their promise
+        self._keys: dict[str, FixKey] = {}
+        self._left_out: list[str] = []
+        self._grades: dict[tuple[frozenset[str], Path, Safety], Likeness] = {}
         self._known = begun(str(course.program))
 
     @property
@@ -62,7 +62,7 @@ class Planned:
         return self._variants.fixes
 
     def late(self) -> tuple[tuple[FixKey, ...], Shortcut]:
-        """The fixes that run beyond the horizon, and what to shorten to reach them; raises Fault and TimeUp."""
+        """Raises Fault and TimeUp."""
         if not self._variants.fixes or "horizon" in self._asked:
             return (), Shortcut()
         look = self._look
@@ -138,9 +138,9 @@ class Planned:
 
     @property
     def _for_proof(self) -> float:
-        """The seconds to leave for recordings of what wins a race, beside those of the whole that are no part of this.
+        """Seconds to leave for recordings of what wins a race, beside those of the whole that are no part of this.
 
-        Where time is short, they are those of two runs.
+        Where time is short, those of two runs.
         """
         of_two = self._schedule.recorded / 2
         enough = of_two if self._is_tight else max(of_two, Share.PROOF * self._whole.left)
@@ -209,9 +209,9 @@ class Planned:
         return [graded.get(fix.name, fix) for fix in fixes]
 
     def _by_promise(self, fixes: Sequence[FixVerdict], whole: Recorded) -> dict[str, FixVerdict]:
-        """Those of `fixes`, all together in the run `whole`, that need no run alone.
+        """Those of `fixes`, recorded together in `whole`, that need no run alone.
 
-        They keep their promise in a run with all that promise no less: what is kept in the end is compared once more.
+        They keep their promise in a run with all that promise no less; what is kept in the end is compared once more.
         Where some lower the precision, and all together keep that, settings that round promise no more than all do.
         """
         promises = sorted({fix.safety for fix in fixes}, key=list(Safety).index)
@@ -237,7 +237,7 @@ class Planned:
         return replace(fix, likeness=self._graded([fix], run)) if fix.activations else fix
 
     def _crowded(self, fix: FixVerdict, ran: Sequence[FixVerdict], run: Recorded) -> Likeness:
-        """What a run with all that `ran` tells of one: nothing where they differ by what others of them promised."""
+        """What a run with all of `ran` tells of one: nothing if they differ by what others promised."""
         alike, own = self._graded([fix], run), self._records.own.grade
         if not alike.keeps(fix.safety, own) and self._graded(ran, run).keeps(weakest(ran), own):
             return Likeness(Grade.UNKNOWN, ("there was no time to record it alone",), is_crowded=True)

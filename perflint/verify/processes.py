@@ -44,7 +44,7 @@ _REASONS = {
 
 
 class Monitor:
-    """Polls all GPUs of this machine with nvidia-smi, if it is installed, until it is closed."""
+    """Polls this machine's GPUs with nvidia-smi, if installed, until closed."""
 
     def __init__(self) -> None:
         self._loads: list[float] = []
@@ -69,7 +69,6 @@ class Monitor:
             self._process.wait()
 
     def look_around(self) -> None:
-        """Note who uses the cores and the GPUs, while no program of ours runs."""
         self._loads.append(psutil.cpu_percent(_GLANCE) / 100)
         if not self._process:
             return
@@ -168,10 +167,7 @@ _LONGEST = 60  # characters of a folder: the paths of sockets in it have 104 at 
 
 
 def processes(run: str) -> Iterator[psutil.Process]:
-    """The living processes of the run whose folder is `run`, except this one.
-
-    Children without an environment are found by their session.
-    """
+    """The living processes of a run, except this one; children without an environment are found by their session."""
     living = {process: _session(process) for process in psutil.process_iter() if process.pid != os.getpid()}
     named = {process for process in living if _belongs(process, run)}
     sessions = {living[process] for process in named} - {os.getsid(0), None}
@@ -200,7 +196,7 @@ def memory(run: str) -> int:
 
 
 def pause(run: str, known: Iterable[int]) -> frozenset[int]:
-    """Stop all processes of a run, the groups that are `known` at once; return their groups once they stand still."""
+    """Stop all processes of a run, the `known` groups at once; return their groups once they stand still."""
     _signal(known, signal.SIGSTOP)
     end = time.monotonic() + _PATIENCE
     groups = _groups(processes(run))
@@ -243,10 +239,7 @@ def _signal(groups: Iterable[int], number: signal.Signals) -> None:
 
 
 class Guardian:
-    """A process that outlives this one, kills what it has started, and removes `folder`, which all of it may use.
-
-    Programs keep the files that they change in `journal`.
-    """
+    """A process that outlives this one, kills what it started, restores files from `journal` and removes `folder`."""
 
     def __init__(self) -> None:
         usual = tempfile.gettempdir()

@@ -23,8 +23,8 @@ _SOON = 1e-3  # seconds: a timer of none would never ring
 
 class Share(float, Enum):
     FINDING = 0.6  # finding fixes, before anything runs
-    TUNING = 0.2  # a run that tunes loaders
-    PROFILE = 0.15  # a profile of a few steps
+    TUNING = 0.2
+    PROFILE = 0.15
     LOOK = 0.1  # a first look at the program, from its first step on
     RACE = 0.5  # what is kept for races, at most, while results are compared
     FURTHER = 0.05  # a run of the original beyond the steps that are compared, from there on
@@ -40,11 +40,11 @@ class TimeUp(Exception):
 
 
 class _Alarm(BaseException):
-    """The same where it comes, which nothing handles as an error of its own."""
+    """TimeUp where it is raised: no handler of the program's errors catches it."""
 
 
 class Ledger:
-    """Notes where the time goes, by parts that come one after the other, each `within` something larger."""
+    """Notes where the time goes, by consecutive parts, each named `within` a larger one."""
 
     def __init__(self) -> None:
         self.within = ""
@@ -61,7 +61,7 @@ class Ledger:
         self._parts.setdefault(part, Spent(part, 0.0))
 
     def started(self, seconds: float) -> None:
-        """Note a start that took so long, of which the time beside other starts counts once."""
+        """Note a start; where starts overlap, time counts once."""
         if known := self._parts.get(self._now):
             before, self._started = max(self._since, self._started), time.monotonic()
             alone = min(seconds, self._started - before)
@@ -75,7 +75,7 @@ class Ledger:
 
 
 class Budget:
-    """The seconds that something may take, from `begin` on, which is now; as a part of a `whole`, none beyond that."""
+    """Seconds that something may take from `begin` on, by default now; as part of a `whole`, never beyond it."""
 
     def __init__(self, seconds: float, whole: Budget | None = None, begin: float | None = None) -> None:
         self.seconds = min(seconds, whole.left) if whole else seconds
@@ -93,7 +93,7 @@ class Budget:
         return share * self.seconds
 
     def longer(self, seconds: float = 0.0) -> float:
-        """The seconds of a budget that gives so many, and is twice as long as this one at least: a round number."""
+        """A round number of seconds, at least those given and twice this budget."""
         unit = _MINUTE if seconds > _LONG else _HALF
         return unit * math.ceil(max(2 * self.seconds, seconds) / unit)
 
@@ -103,9 +103,8 @@ class Budget:
 
 @contextmanager
 def deadline(budget: Budget) -> Iterator[None]:
-    """Stop what is done in here at the end of a budget, wherever it is, by TimeUp; in the main thread alone.
-
-    Within another one it is that which ends first.
+    """Raise TimeUp inside the block when the budget ends, in the main thread alone. Of nested ones the first to end
+    counts.
     """
     if math.isinf(budget.left) or threading.current_thread() is not threading.main_thread():
         yield
@@ -127,20 +126,20 @@ def _stop(*_: object) -> None:
 
 
 _WINDOW = 0.25  # seconds that a window lasts at least, so that a stall of a few milliseconds is no 5 % of it
-_LONGEST = 1.0  # seconds of a window
+_LONGEST = 1.0  # seconds
 _FOR_STARTS = 0.6  # of the time there is may go into starting processes
 _PAIRS, _FEWEST_PAIRS = 10, 3
 _ROUNDS, _FEWEST_ROUNDS = 8, 3  # what finds a gain of 5 % nearly always: `python -m tests.bench.protocols`
 _WARM_UP = 4  # steps at least: graphs are captured at the second call or the third
-_SETTLED = 1.3  # of the usual time of a step
+_SETTLED = 1.3
 HORIZON = 20  # steps; whoever trains for longer compares chaos
 _LEAST_HORIZON = 4
 _RECORDINGS, _SLOWER = 4, 2.0  # one after the other, in which steps take so many times as long
 _OBSERVED = 0.2  # seconds of steps, or a little more: they are drawn, and events kept of all that they do
 _FEWEST_OBSERVED, _MOST_OBSERVED = 3, 10
 _TICK = 1e-9  # seconds
-AT_ONCE = 6  # fixes in one race
-_MORE = 1.5  # times the shortest race
+AT_ONCE = 6
+_MORE = 1.5
 _WHOLE = 6  # steps of a program that has too few for windows
 _PATIENCE, _LEAST_PATIENCE = 10, 60.0  # times as long as the original takes, and seconds
 _COMPILED = 8  # steps until compiled modules are replayed: three calls before they are, two that capture graphs
@@ -149,7 +148,7 @@ _COMPILING = 300.0  # seconds, as long may it take to compile large models
 
 @dataclass(frozen=True)
 class Passage:
-    """A step of any kind in the first look: its kind, and the seconds since the one before."""
+    """A step of any kind in the first look, and the seconds since the one before."""
 
     kind: str
     seconds: float
@@ -159,10 +158,10 @@ class Passage:
 class Look:
     """A first run of the original: seconds to its first step, its steps, whether that was all, and its ranks.
 
-    At its end the next step had gone on for `rest` seconds. Steps are alike every `period`, as in short epochs. `ran`
-    has what was counted by the end of the horizon, when the program was at the places `frames`, the innermost first.
-    `places` has those at steps of an optimizer, and at batches of an evaluation, by their kind. Steps are those of the
-    kind that is `chosen`. A whole program has ended with the exit `code`.
+    The step after the last had run for `rest` seconds. Steps are alike every `period`, as in short epochs. `ran` is
+    what was counted within the horizon, `frames` the places where the program was then, innermost first. `places` has
+    those at steps of optimizers and evaluation batches, by kind; `chosen` is the kind that counts as a step. A whole
+    program ended with exit `code`.
     """
 
     start: float
@@ -206,7 +205,7 @@ class Look:
     @property
     def usual(self) -> float:
         warm = self.steps[len(self.steps) // 2 :]
-        if self.period > 1:  # whole periods
+        if self.period > 1:
             warm = warm[len(warm) % self.period if len(warm) > self.period else 0 :]
             return statistics.fmean(warm) or self.rest or _TICK
         mean = statistics.fmean(sorted(warm)[:-1] or warm)  # without the longest, which may be a stall
@@ -223,12 +222,11 @@ class Look:
 
 @dataclass(frozen=True)
 class Protocol:
-    """A measurement: `pairs` of windows of `window` steps, after `warm_up` steps, in each of `rounds`.
+    """A measurement: in each of `rounds`, `pairs` of windows of `window` steps after `warm_up` steps.
 
-    Without a `unit` whole runs are timed, one a round. `horizon` steps are compared. A program is given up that takes
-    `patience` seconds to a step that it has leave for; all of it may take `seconds`. In the first round, starts are
-    timed one by one if it `times_starts`, and `observed` steps are observed after it. Who ends with another exit `code`
-    has failed.
+    Without a `unit` whole runs are timed, one a round. `horizon` steps are compared. A program fails that takes
+    `patience` seconds for the steps it may take, or exits with another `code`; all may take `seconds`. The first round
+    starts processes one by one if it `times_starts`, and observes `observed` further steps.
     """
 
     unit: str = ""
@@ -254,7 +252,7 @@ class Protocol:
 class Schedule:
     """Chooses protocols after a first `look`; `asked` holds the fields that the user has set.
 
-    So many processes start `beside` each other in the time of one. Some variants may `compile` before their steps.
+    `beside` processes start in the time of one. Some variants may `compile` before their steps.
     """
 
     look: Look
@@ -288,7 +286,7 @@ class Schedule:
 
     @property
     def recorded(self) -> float:
-        """The seconds that the shortest recordings take that say something, about."""
+        """About the seconds of the shortest recordings that tell anything."""
         return _RECORDINGS * self._recording(self._least_horizon)
 
     @property

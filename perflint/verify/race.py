@@ -1,6 +1,6 @@
-"""Races variants of a program: window by window in turn, each in a process of its own, the others paused.
+"""Races variants of a program: in turns by windows, each in a process of its own, the others paused.
 
-Where they have no room beside each other, fewer run at a time; very short programs are timed as a whole.
+Where they have no room beside each other, fewer run at a time; very short programs are timed whole.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from perflint.verify.runs import Course
 from perflint.verify.statistics import KEPT, LEAST_ROUNDS, ORIGINAL, ORIGINALS, PATCHED, WHOLE, Samples, Window
 from perflint.verify.summary import size
 
-_SAID = (*ORIGINALS, PATCHED, WHOLE)  # the variants whose output is compared
+_SAID = (*ORIGINALS, PATCHED, WHOLE)
 _SHOWN = (ORIGINAL, PATCHED, WHOLE)  # whose start is timed, and which are observed
 
 Enough = Callable[[Samples], bool]
@@ -32,7 +32,7 @@ Enough = Callable[[Samples], bool]
 
 @dataclass(frozen=True)
 class Room:
-    """How many processes have room beside each other, None if all that were tried, and why no more have."""
+    """How many processes have room beside each other, None if all tried, and why no more."""
 
     processes: int | None = None
     reason: str = ""
@@ -46,7 +46,7 @@ class Room:
 
 
 class Crowded(Exception):
-    """Several processes have no room beside each other; the `fault` of one of them may be due to that."""
+    """Several processes have no room beside each other, which may cause the `fault` of one."""
 
     def __init__(self, reason: str, fault: Fault | None = None) -> None:
         super().__init__(reason)
@@ -54,7 +54,7 @@ class Crowded(Exception):
 
 
 class Parted(Fault):
-    """A program ends where the original goes on, or goes on where that ends; `passed` are the windows of each."""
+    """A program ends before the original, or after it; `passed` are the windows of each."""
 
     def __init__(self, variant: str, words: str, passed: Mapping[str, int]) -> None:
         super().__init__(variant, words)
@@ -63,10 +63,7 @@ class Parted(Fault):
 
 @dataclass(frozen=True)
 class Start:
-    """One process of a variant: seconds until it was warm, NaN if it started beside others, and its peak memory.
-
-    If it was observed after its windows, there is a `timeline`.
-    """
+    """Seconds until one process was warm, NaN if it started beside others, and its peak memory."""
 
     variant: str
     seconds: float
@@ -77,12 +74,12 @@ class Start:
 
 @dataclass(frozen=True)
 class Race:
-    """All that a race or a round of it showed, without variants that have `faults`.
+    """What a race or a round showed, without variants that have `faults`.
 
-    `unsteady` pairs of windows are left out, as something was compiled or captured in them. The `protocol` is that of
-    the end: windows are made shorter where the program ends before the first one, and so is the `room`, for fewer
-    processes at a time. It began at the time `since`, in seconds since 1970. `printed` is the output of the originals
-    and the patch in each round, over their common steps.
+    `unsteady` pairs of windows are left out: something was compiled or captured in them. The last `protocol` counts:
+    windows get shorter where the program ends before the first one, and `room` is for fewer processes at a time. It
+    began `since`, in seconds since 1970. `printed` is the output of originals and patch in each round, over their
+    common steps.
     """
 
     samples: Samples = field(default_factory=Samples)
@@ -109,7 +106,7 @@ class Race:
         return replace(both, samples=known, room=self.room, protocol=self.protocol, faults=faults)
 
     def without(self, fault: Fault) -> Race:
-        """The race without the variant that has a fault; raises the fault if that is an original."""
+        """Raises the fault of an original."""
         if fault.variant in ORIGINALS:
             raise fault
         return replace(self.less([fault.variant]), faults={**self.faults, fault.variant: fault})
@@ -137,10 +134,10 @@ class Race:
 def race(
     course: Course, variants: Sequence[Variant], protocol: Protocol, enough: Enough, room: Room | None = None
 ) -> Race:
-    """Time the windows of all variants until it is `enough`, which is asked after each round when no program is left.
+    """Time the windows of all variants until it is `enough`, asked after each round when no program is left.
 
-    There are three rounds at least, unless the time is up before. Processes take turns, those for which there is
-    `room` at a time. Variants with faults are dropped; raises the Fault of an original.
+    There are at least three rounds, unless time is up. Processes take turns, as many as have `room`. Variants with
+    faults are dropped; raises the Fault of an original.
     """
     course = course.within(course.budget.part(protocol.seconds))
     return _Racing(course, variants, random.Random(course.seed)).race(
@@ -198,7 +195,7 @@ class _Racing:
     def _confirm(self, parted: Parted, variants: Sequence[Variant], race: Race, number: int) -> None:
         """Raise a fault of the original unless the programs part at the same windows in another round.
 
-        Programs that stop by the clock come as far as they have turns until then.
+        Programs that stop by the clock come as far as their turns allow.
         """
         passed: Mapping[str, int] = {}
         try:
@@ -212,7 +209,6 @@ class _Racing:
             raise Fault(ORIGINAL, f"{unsteady}: let it stop by its steps, not by the clock")
 
     def _fault_alone(self, fault: Fault, variants: Sequence[Variant], race: Race, number: int) -> Fault | None:
-        """The fault of a variant when it runs alone, None if it has none then."""
         alone = [variant for variant in variants if variant.name == fault.variant]
         try:
             self._held(alone, race, number, random.Random(self.course.seed))
@@ -332,7 +328,7 @@ def _whole(together: Together, variants: Sequence[Variant], protocol: Protocol, 
 
 
 def _warm_up(lanes: list[_Lane], begin: Begin, group: Sequence[Variant], protocol: Protocol, number: int) -> None:
-    """Add warm lanes, started side by side; in the first round one by one, as the start is timed."""
+    """Add warm lanes, started side by side; in the first round one by one, to time starts."""
     is_timed = number == 0 and protocol.times_starts
     first = [variant for variant in group if is_timed and variant.name in _SHOWN]
     rest = [variant for variant in group if variant not in first]
@@ -355,7 +351,6 @@ def _in_turn(lanes: Sequence[_Lane], pairs: int, rng: random.Random) -> Iterator
 
 
 def _check_lengths(passed: Mapping[str, int]) -> None:
-    """Raise Parted unless all have `passed` as many windows as both originals, the warm-up counted."""
     usual = {passed[name] for name in ORIGINALS if name in passed}
     others = [name for name in passed if passed[name] not in usual]
     if len(usual) == 1 and others:

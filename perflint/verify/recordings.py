@@ -37,9 +37,9 @@ Fixes = Sequence[FixVerdict]
 
 
 class Records:
-    """The records of the first steps of one program, in a folder, and the grades of its variants by them.
+    """Records of a program's first steps in a folder, and its variants' grades by them.
 
-    What the `course` leaves no time for is cut: fewer steps are compared.
+    What the `course` has no time for is cut: fewer steps are compared.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class Records:
         self.course, self._original, self._protocol, self._folder = course, original, protocol, folder
         self._seconds, self._tell = seconds, tell
         self._numbers = itertools.count()
-        self._seeded: list[Recorded] = []  # runs of the original, by `_seeded_original`
+        self._seeded: list[Recorded] = []
         self._beside, self._patience, self._horizon = 1, protocol.patience, protocol.horizon
         begin = time.monotonic()
         (run,) = self._record([self._job(original, first=True)], self._part(_FOR_ONE))
-        self.one = self._slowest = time.monotonic() - begin  # seconds of a recording
+        self.one = self._slowest = time.monotonic() - begin
         self._beside, self._patience = run.beside, max(self._patience, patience(self.one))
         if run.is_cut:
             self._horizon = run.last
@@ -75,7 +75,7 @@ class Records:
         return runs
 
     def _hurried(self, jobs: Sequence[Job]) -> list[Recorded]:
-        """In haste, variants and the original in the other order; a bitwise equal variant shows that it repeats."""
+        """In haste, variants before the original; a bitwise equal variant shows that it repeats."""
         if self.course.budget.left > _HURRIED * self.seconds(1 + len(jobs)):
             return []
         runs = self._record(jobs)
@@ -123,9 +123,9 @@ class Records:
         return self.standard.compared(run)
 
     def _step_by_step(self, variant: Variant, last: int) -> Likeness | None:
-        """How alike steps are that start from the states of the original.
+        """How alike steps are that start from the original's states.
 
-        None if time is up before the `last` one is recorded: of the original in double precision, too.
+        None if time is up before the `last` one is recorded, of the original in double precision, too.
         """
         standard = self._of_each_step
         if standard.run.last < last:
@@ -137,7 +137,6 @@ class Records:
 
     @cached_property
     def _of_each_step(self) -> Standard:
-        """The original, from whose state others can go on after each step."""
         self._tell("recording each step from the state of the original, for results drift apart")
         variant, recording = self._job(self._original)
         (run,) = self._record([(variant, replace(recording, full=self._steps))])
@@ -196,7 +195,7 @@ class Records:
         reference: bool = False,
         clock: int = 1,
     ) -> Job:
-        """A recording of the first steps; with the seed 0 it restarts from the states of the first run."""
+        """Record the first steps; with seed 0, restart from the states of the first run."""
         horizon = self._protocol.horizon
         restart = tuple(sorted({1, horizon // 2} - {0}))
         full = tuple(sorted({*restart, *(step + 1 for step in restart), horizon - 1, horizon}))
@@ -214,10 +213,10 @@ class Records:
 
 
 class Further:
-    """Records of one program beyond the horizon, for so many `seconds`, and the grades of its variants by them.
+    """Records of a program beyond the horizon, for so many `seconds`, and its variants' grades by them.
 
-    State may be used later, and functions and loops with fixes be left later. Only what is bitwise the same so far can
-    be compared there: where floats are rounded differently, training is chaotic.
+    State may be used, and functions and loops with fixes be left, only there. Only bitwise equal variants can be
+    compared: where floats are rounded differently, training is chaotic.
     """
 
     def __init__(self, course: Course, original: Variant, protocol: Protocol, folder: Path, seconds: float) -> None:
@@ -274,7 +273,7 @@ def _of_original(itself: Likeness) -> tuple[str, ...]:
 def beyond_horizon(
     further: Further, exact: Fixes, patched: Callable[[Fixes], Variant], fitting: Callable[[Fixes, str], Variant | None]
 ) -> tuple[Likeness, dict[str, Likeness]]:
-    """How alike the `exact` fixes are there, all together that don't exclude each other, and some by their names.
+    """How alike the `exact` fixes are there, together as far as they go together, and some by name.
 
     `patched` makes the variant with some fixes, `fitting` none where they exclude each other.
     """

@@ -28,7 +28,7 @@ _LABEL, _LANE = 16, 14
 _LANE_AND_GAP = _LABEL + _LANE + 6
 _GAINS = {"alone": "alone", "on-top": "on top of the others"}
 _STEPS = (1, 2, 5)
-_MARGIN = 0.04  # of an axis, at either end
+_MARGIN = 0.04
 
 
 def _gains(fixes: Sequence[FixVerdict]) -> Callable[[FixVerdict], Markup | str]:
@@ -121,7 +121,7 @@ def _trace(look: str, values: Sequence[float], steps: Axis, axis: Axis) -> Itera
             points = []
 
 
-_Pairs = Mapping[int, Sequence[float]]  # ratios, by rounds
+_Pairs = Mapping[int, Sequence[float]]
 
 
 def _ratios(verdict: Verdict, dots: Mapping[str, _Pairs]) -> Markup | None:
@@ -244,7 +244,7 @@ class Axis:
 
 
 _FOLDER = Path(__file__).parent
-_LOOKS = {"+": "added", "-": "removed", "@": "place", "\\": "place"}  # of lines of a diff
+_LOOKS = {"+": "added", "-": "removed", "@": "place", "\\": "place"}
 
 
 def page(verdict: Verdict) -> str:
@@ -271,7 +271,6 @@ def page(verdict: Verdict) -> str:
 
 @cache
 def template(path: Path) -> Template:
-    """The template in a file, which may use the macros here; what it is given is escaped."""
     environment = Environment(
         loader=FileSystemLoader([path.parent, _FOLDER]),
         autoescape=True,

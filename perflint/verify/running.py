@@ -35,11 +35,11 @@ _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 _KEPT = 2**20  # bytes from the beginning of an output that are kept, and as many from its end
 _MOST = 2**26  # bytes that it may take on the disk
 _OWN_PORT = {"PET_STANDALONE": "1"}  # has torchrun choose a free one: it is started several times at once
-_GLANCE = 0.05  # seconds between two looks at whether a process has ended
+_GLANCE = 0.05  # seconds
 
 
 class Fault(Exception):
-    """A variant of a program failed; `words` say how, after its name."""
+    """`words` follow the name of the variant that failed."""
 
     def __init__(self, variant: str, words: str) -> None:
         super().__init__(f"{subject(variant)} {words}")
@@ -47,7 +47,7 @@ class Fault(Exception):
 
 
 class ProgramEnded(Fault):
-    """A program has ended, or failed, before the step that it had leave to go to."""
+    """A program ended before the step that it had leave for."""
 
     def __init__(self, variant: str, words: str, code: int, errors: str) -> None:
         super().__init__(variant, words)
@@ -55,12 +55,12 @@ class ProgramEnded(Fault):
 
     @property
     def is_failure(self) -> bool:
-        """Whether it was ended by a signal or an exception, and not with a code that it chose itself."""
+        """Whether a signal or an exception ended it, and no exit code of its own choice."""
         return self.code < 0 or (self.code == 1 and _TRACEBACK in self.errors)
 
 
 class NoProgress(Fault):
-    """A program has not reached its next step, though it had far longer than the original."""
+    """A program took far longer than the original to its next step."""
 
 
 def last_words(errors: str) -> str:
@@ -81,9 +81,9 @@ def ending(code: int, errors: str) -> str:
 
 
 class Output:
-    """What a program prints, in a `file` that is only added to, whoever opens it.
+    """What a program prints, in a `file` opened for appending, whoever opens it.
 
-    Programs may print gigabytes, whose middle is given back to the disk by `trim`.
+    Programs may print gigabytes: `trim` frees their middle.
     """
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class Output:
 
 
 class Running:
-    """A process of a variant, with its children and ranks, within a budget. Use as a context."""
+    """A variant's process with its children and ranks, within a budget; a context."""
 
     def __init__(
         self,
@@ -220,7 +220,6 @@ class Running:
         return arrivals if len(arrivals) >= expected else None
 
     def _listen(self) -> bool:
-        """Take what the ranks say, and return whether they said anything. Raises ProgramEnded."""
         self.output.trim()
         self.errors.trim()
         heard = wait([self._server, *self._ranks], _GLANCE)
@@ -248,7 +247,7 @@ class Running:
             del self._ranks[rank]
             rank.close()
             return
-        if isinstance(told, int):  # its last step
+        if isinstance(told, int):
             self._step = max(self._step, told)
             return
         self._platforms[told.platform.rank] = told.platform
@@ -259,9 +258,9 @@ class Running:
 def started(
     program: Program, patches: Plan, orders: object, run: str, given: Mapping[str, str], **named: Any
 ) -> subprocess.Popen[bytes]:
-    """Start a program whose processes are patched, and follow the orders, which go to the folder `run`.
+    """Start a program patched, following `orders`, which go to the folder `run`.
 
-    The variables that they are `given` name the agent that does so; what else is `named` is for forks.Popen.
+    The variables `given` name its agent; what else is `named` is for forks.Popen.
     """
     plan.save(patches, plan_of(Path(run)))
     Path(run, ORDERS).write_bytes(pickle.dumps(orders))

@@ -1,4 +1,4 @@
-"""Runs variants of one program: a first look at it, tuning of its loaders, and recordings."""
+"""Runs variants of a program: a first look, tuning of loaders, recordings."""
 
 from __future__ import annotations
 
@@ -34,24 +34,23 @@ _EVENTS = 24  # of a first look at least
 _UNTIMED = 8  # steps of a program that is not timed, between two looks at how far it is
 _SLOW, _SLOW_EVENTS = 3, 8  # times as long at most for a program of slow steps, of which fewer are enough
 _FEW_CORES, _SLOW_START = 2, 4.0  # cores, and seconds
-_PERIODS = 4  # of steps
+_PERIODS = 4
 _CLEAR = 2.0  # seconds are enough of the steps of an optimizer, which count before all others, and of known calls
 _FULL = os.strerror(errno.ENOSPC)  # in the last words of a program that found no room
 _FEW, _MANY = 3, 8  # runs that are recorded side by side on few cores, and at most
 
-Job = tuple[Variant, Recording]  # what is to be recorded, and how
+Job = tuple[Variant, Recording]
 Further = Callable[[Arrival], int]  # to which step a recording goes on from there, 0 for no further
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A recorded run: its folder, its exit code if it came to its end, and what it printed.
+    """A recorded run: its folder, its exit code if it ended, and what it printed.
 
-    `counts`, `loaders` and `settings` are what the shim counted. `last` is the step that it had leave to go
-    to; `unseen` names places with fixes that it had never left by then. `files` holds copies of the files that it wrote
-    below its folders, None for those that it removed, and `elsewhere` the paths of others. `stuck` says how it hung.
-    Where it `is_cut`, time was up before that step, and `last` is the last one that was recorded. The memory has `room`
-    for so many runs like it, as far as is known.
+    `counts`, `loaders` and `settings` are the shim's. `last` is the step that it had leave for; `unseen` names places
+    with fixes never left by then. `files` holds copies of files written below its folders, None for removed ones, and
+    `elsewhere` the paths of others. `stuck` says how it hung. Where it `is_cut`, time was up, and `last` is the last
+    step recorded. The memory has `room` for so many runs like it, as far as is known.
     """
 
     folder: Path
@@ -83,9 +82,8 @@ class Recorded:
 class Course:
     """Runs variants of a program within a budget; a guardian cleans up if this process is killed.
 
-    Its processes are forks of one that has imported `libraries`, unless these are None. Recordings may run
-    `side_by_side`, or else one after the other. Where it `covers`, no process changes the program's folders.
-    The program ends with the exit `code`.
+    Processes are forks of one that has imported `libraries`, unless None. Recordings may run `side_by_side`. Where it
+    `covers`, no process changes the program's folders. The program ends with exit `code`.
     """
 
     program: Program
@@ -104,10 +102,10 @@ class Course:
             forks.begin({**os.environ, **PATIENT}, self.libraries)
 
     def after(self, look: Look) -> Course:
-        """The course as it is best for a program that has been looked at.
+        """The best course for a program that has been looked at.
 
-        Programs beside each other must wait without taking the cores from others, which is said to libraries as they
-        are imported: on few cores, that pays for a program which starts slowly itself.
+        Programs side by side must wait passively, as libraries are told at import: on few cores, that pays only for
+        slow starts.
         """
         side_by_side = available_cores() > _FEW_CORES or look.start > _SLOW_START
         return replace(self, side_by_side=side_by_side, code=look.code)
@@ -124,7 +122,7 @@ class Course:
         return replace(self, budget=budget)
 
     def kept(self, root: str, *ours: str) -> dict[str, Any]:
-        """The orders by which what a process writes below the project's folder `root`, and its own, can be undone."""
+        """Orders that let writes below the project's `root`, and the program's own folder, be undone."""
         roots = str(self.program.folder), root
         cover = outermost(roots) if self.covers else ()
         return {
@@ -147,7 +145,7 @@ class Course:
             put_back(self.guardian.journal)
 
     def look(self, variant: Variant, seconds: float, period: int = 1) -> Look:
-        """Run for about so many seconds after the first step, and note all steps, which are alike every `period`.
+        """Run for about so many seconds after the first step, and note all steps, alike every `period`.
 
         Raises ProgramEnded, and TimeUp before the first step.
         """
@@ -189,7 +187,6 @@ class Course:
             )
 
     def _goes_on(self, elapsed: float, passages: Sequence[Passage], seconds: float, slow: float, period: int) -> bool:
-        """Whether a first look of about so many seconds has not seen enough; of `slow` steps it sees a few more."""
         kinds = {each.kind for each in passages[-_EVENTS:]}
         if period > 1 and [each.kind for each in passages].count(OPTIMIZER) < _PERIODS * period:
             return elapsed < slow
@@ -198,7 +195,7 @@ class Course:
         return elapsed < seconds or (len(passages) < _SLOW_EVENTS and elapsed < slow)
 
     def tune(self, variant: Variant, seconds: float) -> list[str]:
-        """Run a variant that tunes its loaders until it has, or for so many seconds; return what it found.
+        """Run a variant until its loaders are tuned, or for so many seconds; return what it found.
 
         Raises ProgramEnded where it fails.
         """
@@ -225,11 +222,10 @@ class Course:
         beside: int = 1,
         further: Further = lambda _: 0,
     ) -> list[Recorded]:
-        """Run the first `steps` steps of each job, or all that there are, and record what they compute.
+        """Run and record the first `steps` steps of each job, or all that there are, and go `further` from there.
 
-        So many run `beside` each other. From there they go `further`. What fails beside others, as for want of memory,
-        is run again by itself, unless it hangs where the original comes through; so is all that writes files. What the
-        time is up for is cut.
+        So many run `beside` each other. What fails so, as for want of memory, runs again alone, unless it hangs where
+        the original comes through; so does all that writes files. When time is up, runs are cut.
         """
         beside = beside if self.side_by_side else 1
         groups = [jobs[start : start + beside] for start in range(0, len(jobs), beside)]

@@ -1,14 +1,13 @@
 """Compares two programs over several seeds, where one draws other random numbers than the other.
 
-Whether traits are alike is a test of equivalence whose margin is the original's own spread from seed to seed: that no
+Traits are alike by a test of equivalence whose margin is the original's own spread from seed to seed: that no
 difference was found says nothing where few runs could have found one. With the same seed both programs start with the
-same weights and mostly the same data, so that their difference is known far better than each of them. In simulations a
+same weights and mostly the same data, so their difference is known far better than each of them. In simulations a
 program that differs by chance alone is found alike in 98 of 100, in 3 of 4 if it shares nothing with the original but
-its level; one that is worse by the margin in 6 of 100 at most, by twice as much in none.
-
-Other random numbers shift no trait. Another number format may shift all of them, with every seed by as little as it can
-tell from nothing. What it breaks shows in the loss of the last steps, and at once in the weights: those that it doesn't
-move, as where small updates are rounded away, will lose more than the few steps that are compared can show.
+its level; one worse by the margin in 6 of 100 at most, by twice as much in none. Other random numbers shift no trait.
+Another number format may shift all, with every seed by as little as it can tell from nothing. What it breaks shows in
+the loss of the last steps, and at once in the weights: those that it doesn't move, as where small updates are rounded
+away, will lose more than the few compared steps show.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ _OF_FORMATS = 2**-7  # of a value: what bfloat16 can tell from 1
 _ENOUGH = 32  # samples that are the same with other random numbers, so that they draw none
 
 Runs = Sequence[Recorded]  # with the seeds 1, 2, 3, ...
-Reads = Sequence[Read]  # of a run
-Traits = Mapping[str, float]  # of a run, by name
+Reads = Sequence[Read]
+Traits = Mapping[str, float]
 
 
 def over_seeds(before: Runs, after: Runs, other_samples: Recorded, *, formats: bool = False) -> Likeness:
-    """How alike the runs of two programs are; `other_samples` is the first run `before` with other samples drawn.
+    """How alike the runs of two programs are; `other_samples` is the first of `before` with other samples drawn.
 
     `formats`: they compute in other number formats.
     """
@@ -68,7 +67,6 @@ def _traits(folder: Path, formats: bool) -> Traits:
 
 
 def alike(before: Sequence[Traits], after: Sequence[Traits], *, formats: bool = False) -> Likeness:
-    """How alike two programs are by the traits of their runs, one run of each for every seed."""
     names = [name for name in before[0] if all(name in run for run in (*before, *after))]
     if not names:
         return Likeness(Grade.UNKNOWN, ("it has no losses, gradients or outputs that could be compared over seeds",))
@@ -98,7 +96,6 @@ def _alike(name: str, before: Sequence[float], after: Sequence[float], formats: 
 
 
 def unsteady(words: str, before: Sequence[Hashable], after: Sequence[Hashable]) -> Iterator[str]:
-    """Whether a trait depends on the seed in one program and not in the other, or is constant and another."""
     if len(set(before)) == 1 and {*after} != {*before}:
         yield f"{words} is not the original's, which is the same over {len(before)} seeds"
     elif len(set(before)) == len(before) > 1 == len(set(after)):
@@ -111,10 +108,6 @@ def repeated(reads: Reads) -> float | None:
 
 
 def misread(before: Sequence[Reads], after: Sequence[Reads], other_samples: Reads) -> Iterator[str]:
-    """How runs of two programs with the same seeds have read other data.
-
-    `other_samples` is the first run `before`, with other numbers for random samples.
-    """
     for what, trait in _DATA_TRAITS.items():
         yield from unsteady(what, [trait(run) for run in before], [trait(run) for run in after])
     fixed = _fixed(before[0], other_samples)
@@ -129,7 +122,7 @@ def _sizes(reads: Reads) -> Hashable:
 
 
 def _order(reads: Reads) -> Hashable:
-    """The samples of the first pass over each dataset: in later ones persistent workers draw other numbers."""
+    """Samples of the first pass over each dataset: in later ones persistent workers draw other numbers."""
     first: dict[int, int] = {}
     for read in reads:
         first.setdefault(read.data, read.number)

@@ -1,13 +1,12 @@
 """Paired ratios of step times, their confidence intervals, and when they prove a program faster.
 
-The windows of one process share its luck: where its memory came to lie, on which cores it runs, how warm the device
-was. A hundred pairs of windows of the same two processes are therefore worth hardly more than ten. So every round, of
-fresh processes, gives one number, the median of its paired ratios, and the interval is Student's over the rounds, in
-logarithms. Three numbers alike by chance would make it too narrow: so the spread of a ratio is never less than what it
-comes to together with that of the original against itself, in the same rounds. In simulated races the interval covers
-the truth in 95 to 99 of 100, with three rounds as with eight, also where the patch alone is noisy, while a bootstrap
-that draws rounds and then pairs covers it in 84 to 91 with three. How many rounds find what gain:
-`python -m tests.bench.protocols`.
+The windows of one process share its luck: where its memory lies, on which cores it runs, how warm the device was. A
+hundred pairs of the same two processes are worth hardly more than ten. So every round, of fresh processes, gives one
+number, the median of its paired ratios, and the interval is Student's over the rounds, in logarithms. Three numbers
+alike by chance would make it too narrow: so the spread of a ratio is never less than it is together with that of the
+original against itself in the same rounds. In simulated races the interval covers the truth in 95 to 99 of 100, with
+three rounds as with eight, also where the patch alone is noisy, while a bootstrap that draws rounds and then pairs
+covers it in 84 to 91 with three. How many rounds find what gain: `python -m tests.bench.protocols`.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True)
 class Window:
-    """`steps` consecutive steps of one variant, which took `seconds` (> 0) from idle device to idle device.
+    """`steps` consecutive steps of one variant in `seconds` (> 0), from idle device to idle device.
 
-    Each round has one process for each variant. Windows of a round with the same `number` are the same steps of the
-    program, measured one after the other, and paired. Of several ranks, the slowest counts.
+    Each round has one process for each variant. Windows of a round with the same `number` are the same steps, measured
+    in turn, and paired. Of several ranks, the slowest counts.
     """
 
     variant: str
@@ -70,7 +69,7 @@ class Samples:
 
     @cached_property
     def logs(self) -> Mapping[tuple[str, int, int], float]:
-        """Of the seconds of a step, by variant, round and number."""
+        """Logarithms of the seconds of a step, by variant, round and number."""
         return {(each.variant, each.round, each.number): log(each.seconds / each.steps) for each in self.windows}
 
     def then(self, later: Samples) -> Samples:
@@ -100,20 +99,18 @@ def only(fix: str) -> str:
 
 
 def within(safety: str) -> str:
-    """The name of the variant with all fixes of a patch that promise as much as `safety`, or more."""
     return f"within {safety}"
 
 
 def more(fix: str) -> str:
-    """The name of the variant with one more fix than those that are kept so far."""
     return f"{KEPT}, and {fix}"
 
 
 def speedup(samples: Samples, before: Sequence[str], after: Sequence[str]) -> Estimate | None:
     """How much faster the variant `after` is than `before`; None without pairs.
 
-    Several variants on one side are one program measured repeatedly: their mean counts. The interval of fewer than
-    three rounds is unbounded.
+    Several variants on one side are one program measured repeatedly: their mean counts. With fewer than three rounds
+    the interval is unbounded.
     """
     ratios = pair_ratios(samples, before, after)
     if not ratios:
@@ -143,7 +140,6 @@ def _reach(values: Sequence[float], noise: Sequence[float]) -> float:
 
 
 def pair_ratios(samples: Samples, before: Sequence[str], after: Sequence[str]) -> Mapping[int, list[float]]:
-    """For each round how much faster `after` was in each of its pairs of windows."""
     times = samples.logs
     rounds: dict[int, list[float]] = {}
     for round_, number in dict.fromkeys((window.round, window.number) for window in samples.windows):
@@ -162,7 +158,6 @@ def against_original(samples: Samples, variant: str) -> Estimate | None:
 
 
 def noise_floor(aa: Estimate | None) -> float:
-    """How far from 1 the original appears to be against itself."""
     return max(aa.ratio, 1 / aa.ratio) - 1 if aa else 0.0
 
 
@@ -229,7 +224,6 @@ def _within(value: float, freedom: int) -> float:
 
 
 def are_decided(samples: Samples, variants: Sequence[str]) -> bool:
-    """Whether more rounds would tell nothing new, against the original and, if the first is a patch, against that."""
     pairs: list[tuple[Sequence[str], str]] = [(ORIGINALS, name) for name in variants]
     if variants[0] in (KEPT, PATCHED):
         pairs += [([variants[0]], name) for name in variants[1:]]

@@ -24,10 +24,10 @@ _QUIETLY = "Verify again while nothing else runs on this machine"
 _NOT_COMPARED = "was raced first, and not compared,"
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _SIZES = ("B", "kB", "MB", "GB", "TB")
-_WIDTH = 80  # where the output is not a terminal
+_WIDTH = 80
 _HEIGHT = 22  # of the smallest terminal, less a line for the prompt and one for where the report is
 _EXCLUDED = 3  # of what is excluded, this much is shown
-_SENTENCE = 4  # lines of it
+_SENTENCE = 4
 _CUT = " ..."
 _WORD = 20  # cells of one that is left out where a line is cut
 _PLACE, _LEAST_PATH = 44, 20  # cells of a fix's rule and place together, and of its place at least
@@ -113,23 +113,19 @@ def ratio_with_interval(estimate: Estimate) -> str:
 
 
 def duration(value: float) -> str:
-    """A budget as it is typed, such as `90s` or `5m`."""
     return f"{value / 60:.0f}m" if value % 60 == 0 else f"{value:.0f}s"
 
 
 def ratio(value: float) -> str:
-    """Such as `1.52x` or `12.3x`."""
     return f"{_number(value)}x"
 
 
 def seconds(value: float) -> str:
-    """Such as `9.31 ms`."""
     scale, unit = next((each for each in _UNITS if value >= each[0]), _UNITS[-1])
     return f"{_digits(value / scale)} {unit}"
 
 
 def size(number: int) -> str:
-    """Bytes, such as `2.03 GB`."""
     power = min(max(len(str(number)) - 1, 0) // 3, len(_SIZES) - 1)
     return f"{_digits(number / 1000**power)} {_SIZES[power]}"
 
@@ -143,7 +139,6 @@ def _noise(verdict: Verdict) -> str:
 
 
 def _number(value: float) -> str:
-    """A ratio to the hundredth, or to three digits where it is large."""
     return f"{value:.2f}" if value < 10 else _digits(value)
 
 
@@ -178,9 +173,9 @@ def figures(verdict: Verdict) -> Iterator[Figure]:
 
 
 def summary(verdict: Verdict, style: Style, height: int = _HEIGHT, to_do: str = "") -> str:
-    """The summary: on the terminal, of at most `height` lines, none wider than that; in a file, with nothing cut.
+    """The summary: on a terminal at most `height` lines, cropped; elsewhere whole.
 
-    It says first what `to_do`, if that is special.
+    It begins with `to_do`, or else with advice.
     """
     width = style.width or sys.maxsize
     height = height if style.width else sys.maxsize

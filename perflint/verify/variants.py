@@ -1,7 +1,7 @@
 """The variants of a program: the original, any subset of its fixes, and copies that come sooner to what runs late.
 
-A fix lies behind a loop where that has to end first, as an evaluation behind an epoch, or behind a test that holds in
-few iterations, as in `step % 400 == 0`: these are shortened in a copy.
+A fix runs late after a loop that has to end first, as an evaluation after an epoch, or after a test that rarely holds,
+as `step % 400 == 0`: these are shortened in a copy.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from perflint.verify.statistics import ORIGINAL
 from perflint.verify.verdict import FixVerdict, Grade, Likeness
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-Place = tuple[str, int]  # the real path of a file of the user's, and a line of it
+Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
 class Shortcut:
-    """The `loops` that end after a few iterations, the `tests` that also hold once in a while; what is `reached` so."""
+    """`loops` that end after a few iterations, `tests` that also hold once in a while, and what is `reached` so."""
 
     loops: frozenset[Place] = frozenset()
     tests: frozenset[Place] = frozenset()
@@ -63,10 +63,10 @@ class Shortcut:
 
 
 def shortcut(frames: Sequence[Place], late: Iterable[Place], paths: Iterable[str]) -> Shortcut:
-    """What to shorten in a program that is at the places `frames`, so that it comes to those that are `late`.
+    """What to shorten in a program that is at `frames`, so that it comes to the `late` places.
 
-    `paths` are its files. Calls are followed by their names alone. Of the places behind loops, those behind the fewest
-    are reached; what nothing leads to from here is not.
+    `paths` are its files. Calls are followed by name alone. Of places behind loops, those behind the fewest are
+    reached.
     """
     trees = _trees(paths)
     calls = _Calls(trees)
@@ -97,10 +97,9 @@ def shortcut(frames: Sequence[Place], late: Iterable[Place], paths: Iterable[str
 def is_evaluation(
     late: Iterable[Place], evaluating: Iterable[Place], training: Iterable[Place], paths: Iterable[str]
 ) -> bool:
-    """Are all `late` places in functions, or loops of a module, that evaluate and don't train?
+    """Are all `late` places in functions, or a module's loops, that evaluate and don't train?
 
-    The program was at the places `evaluating` when it asked for batches of an evaluation, and `training` at steps of an
-    optimizer.
+    The program was `evaluating` where it asked for batches of an evaluation, `training` at steps of an optimizer.
     """
     trees = _trees(paths)
     around = [{_around(trees, place) for place in places} for places in (late, evaluating, training)]
@@ -181,7 +180,7 @@ def _tree(path: str) -> ast.Module | None:
 
 @dataclass(frozen=True, order=True)
 class FixKey:
-    """A fix of a finding at a line of the user's file, or of the whole project at line 0; some are made at run time."""
+    """A fix at a line of a file, or of the whole project at line 0."""
 
     path: str
     line: int
@@ -197,9 +196,9 @@ class FixKey:
 
 @dataclass(frozen=True)
 class Effect:
-    """Whether a run reached a fix (loaded its file, made its loader, or called modules), how often it took effect.
+    """Whether a run reached a fix (loaded its file, made its loader, called modules), and how often it took effect.
 
-    `obstacle` says why a fix at run time was not made; it is empty if it was.
+    `obstacle` says why a fix at run time was not made, if so.
     """
 
     is_reached: bool
@@ -208,7 +207,7 @@ class Effect:
 
 
 class Variants:
-    """Makes variants of a program, with fixes that promise no less than is `allowed`, of the rules `first` first."""
+    """Makes variants of a program, with fixes of the `allowed` promises, those of the rules `first` first."""
 
     def __init__(
         self, project: Project, allowed: Collection[Safety] = frozenset(Safety), first: Collection[str] = ()
@@ -228,7 +227,6 @@ class Variants:
         self._patches: dict[tuple[str, frozenset[patch.Place]], PatchedFile] = {}
 
     def with_fixes(self, name: str, keys: Iterable[FixKey]) -> Variant:
-        """The variant with just these fixes, none for the original; calls of functions with fixes are counted."""
         wanted = frozenset(keys)
         files: dict[str, PatchedFile] = {}
         loops: list[Loop] = []
@@ -248,7 +246,7 @@ class Variants:
         return Variant(name, self.whole._replace(files=files, loaders=loaders, settings=settings), tuple(loops))
 
     def watched(self) -> Variant:
-        """The original, in which it is counted where fixes would be, by their lines: of some fixes as of all."""
+        """The original, counting where fixes would be, by their lines."""
         variant = self.with_fixes(ORIGINAL, ())
         files = {
             path: file._replace(probes=tuple(_watched({key.line for key in self.fixes if key.path == path}, file.text)))
@@ -308,7 +306,7 @@ class Variants:
         )
 
     def fingerprint(self, key: FixKey) -> str:
-        """The fingerprint of the finding, which stays when its line moves."""
+        """The finding's, which stays when its line moves."""
         found = [
             each
             for each in self._found.get(key.path, ())

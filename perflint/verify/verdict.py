@@ -1,4 +1,4 @@
-"""The verdict on a program and its patch, as data, and the grades of how alike their results are."""
+"""The verdict on a program and its patch, as data, and grades of how alike results are."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _PROMISED = {Safety.EXACT: Grade.BITWISE, Safety.ROUNDING: Grade.ROUNDING}  # ot
 
 @dataclass(frozen=True)
 class Likeness:
-    """A grade and its evidence, in sentences without full stops, the most telling first.
+    """A grade and its evidence: sentences without full stops, the most telling first.
 
     It `is_crowded` if it is that of a run with other fixes, too.
     """
@@ -57,7 +57,7 @@ class Likeness:
     is_crowded: bool = False
 
     def keeps(self, promise: Safety, own: Grade) -> bool:
-        """Whether this is what a fix with that promise owes, where two runs of the original are alike by `own`."""
+        """Whether a fix with that promise owes no more, where two runs of the original are alike by `own`."""
         if not self.grade.is_same or not own.is_same:
             return False
         owed = max(_PROMISED.get(promise, Grade.ALIKE), own, key=_SAME.index)
@@ -65,7 +65,7 @@ class Likeness:
 
     @property
     def crowded(self) -> Likeness:
-        """What this tells of a fix that ran with others: what differs need not be its doing."""
+        """Of a fix that ran with others, what differs need not be its doing."""
         told = tuple(f"together with the others {each}" for each in self.evidence)
         return replace(self, evidence=told, is_crowded=True)
 
@@ -80,9 +80,9 @@ _UNCHECKED = Likeness(Grade.UNKNOWN)
 
 @dataclass(frozen=True)
 class Reading:
-    """The GPU of the UUID `gpu` at a `time` in seconds since 1970, in MHz, W and °C, NaN where it doesn't tell.
+    """The GPU of the UUID `gpu` at a `time` in seconds since 1970, in MHz, W and °C, NaN if it doesn't tell.
 
-    `reasons` are NVML's bits that say why its clocks are held back.
+    `reasons` are NVML's bits for why its clocks are held back.
     """
 
     time: float
@@ -109,9 +109,9 @@ class Stranger:
 class FixVerdict:
     """The verdict on the fix of the finding at `line` of the original file `path`, known by `fingerprint`.
 
-    `name` is unique in a verdict. A finding may have several fixes, of which at most one is kept. `likeness` and
-    `alone` are of the original with this fix alone, `on_top` is how much faster it makes the fixes kept before it.
-    `is_joint`: it is kept for what it gains together with others. `activations` is how often the fix ran.
+    `name` is unique in a verdict. At most one of a finding's fixes is kept. `likeness` and `alone` are of the original
+    with this fix, `on_top` is its gain over the fixes kept before. `is_joint`: kept for what it gains with others. It
+    ran `activations` times.
     """
 
     name: str
@@ -141,7 +141,7 @@ class FixVerdict:
 
 @dataclass(frozen=True)
 class Hunk:
-    """A change of the unified diff, its `@@` line first, and the names of the fixes that it is made of."""
+    """A hunk of a unified diff, and the names of the fixes that it is made of."""
 
     path: str
     text: str
@@ -151,7 +151,7 @@ class Hunk:
     def between(cls, path: str, before: str, after: str, alone: Mapping[str, str]) -> Iterator[Hunk]:
         """The hunks that turn `before`, the text of the file `path`, into `after`.
 
-        `alone` has, by the names of the fixes, what each makes of the file by itself.
+        `alone` has what each fix, by name, makes of the file by itself.
         """
         touched = {name: _touched(before.split("\n"), text.split("\n")) for name, text in alone.items()}
         old, new = (text.encode("utf-8", "surrogatepass") for text in (before, after))
@@ -162,7 +162,6 @@ class Hunk:
 
 
 def _touched(old: Sequence[str], new: Sequence[str]) -> frozenset[int]:
-    """The lines of `old`, from 0, that are changed, or before which something is added."""
     opcodes = Lines(old, new).get_opcodes()
     changed = (range(start, max(stop, start + 1)) for kind, start, stop, _, _ in opcodes if kind != "equal")
     return frozenset(line for lines in changed for line in lines)
@@ -170,7 +169,7 @@ def _touched(old: Sequence[str], new: Sequence[str]) -> frozenset[int]:
 
 @dataclass(frozen=True)
 class Side:
-    """What was measured of one program: seconds from its start to the first measured step, peak memory, losses."""
+    """What was measured of one program."""
 
     setup_seconds: float = 0.0
     device_bytes: int = 0
@@ -185,10 +184,10 @@ class Side:
 
 @dataclass(frozen=True)
 class Reach:
-    """How far results were compared: over so many `steps`, which are the whole program if it `is_whole`.
+    """How far results were compared: over so many `steps`, the whole program if it `is_whole`.
 
-    `unseen` names functions and loops with fixes that were never left by then. Files that it wrote `elsewhere` than
-    below the program's folder were not compared.
+    `unseen` names functions and loops with fixes never left by then. Files written `elsewhere` than below the program's
+    folder were not compared.
     """
 
     steps: int = 0
@@ -210,7 +209,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Spent:
-    """What a part of a verification took: all of its `seconds`, and those of its `starts` of programs among them."""
+    """`seconds` of a part of a verification; its `starts` of programs took `starting` of them."""
 
     part: str
     seconds: float
@@ -222,13 +221,12 @@ class Spent:
 class Verdict:
     """All that a verification of `program` showed, on `date` (ISO 8601).
 
-    `own` is how alike two runs of the original are, `likeness` that of original and patch, compared up to `reach`.
-    `samples` are of the last race, that of the patch. `warm_up` steps came before the first measured one. `excluded`
-    says in sentences what was left out or disturbed the measurement; `failure`, why there is no verdict. `readings` are
-    of the GPUs during the race; with `strangers` on them, speed can't be measured; others kept a share of the cores
-    busy, the `load`. A budget of `longer` seconds may tell what this one has left open; `spent` is what each part took.
-    It `is_shortened`: a copy of the program was timed that comes to what runs late within a few steps.
-    It `is_idle` if no fix took effect, each for a reason that was seen as the program ran.
+    `own` is how alike two runs of the original are, `likeness` original and patch, compared up to `reach`. `samples`
+    are of the patch's last race, after `warm_up` steps. `excluded` says in sentences what was left out or disturbed;
+    `failure`, why there is no verdict. `readings` are of the GPUs during the race; with `strangers` on them, speed
+    can't be measured; others kept a share of the cores busy, the `load`. A budget of `longer` seconds may tell what is
+    open; `spent` is what each part took. It `is_shortened`: a copy was timed that comes soon to what runs late. It
+    `is_idle` if no fix took effect, each for a reason seen at run time.
     """
 
     program: str
@@ -278,7 +276,7 @@ class Verdict:
 
     @property
     def is_same(self) -> bool:
-        """Whether the patch keeps what its fixes promise; without a patch, those that keep their own promise."""
+        """Whether the patch keeps its fixes' promises; without a patch, whether honest fixes do."""
         own = self.own.grade
         honest = [fix for fix in self.fixes if fix.activations and fix.likeness.keeps(fix.safety, own)]
         patch = [fix for fix in self.fixes if fix.kept] or honest
@@ -311,9 +309,9 @@ class Verdict:
 
     @property
     def step_seconds(self) -> tuple[float, float] | None:
-        """The median time of a step of the original, and by how much faster the patch is, its own; None without both.
+        """The original's median step, and what it would be at the measured ratio; None without both.
 
-        Medians of both may contradict the ratio, which is of pairs: a machine that others share is slower for a while.
+        Two medians may contradict the paired ratio: a shared machine is slower for a while.
         """
         before = statistics.step_seconds(self.samples, ORIGINALS)
         return (before, before / self.speed.ratio) if before is not None and self.speed else None

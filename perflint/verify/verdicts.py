@@ -1,7 +1,7 @@
 """Reads and writes `verdicts.json`, and finds the fixes that won.
 
-Each verdict in it has the fields of `Verdict`, and below `result` what follows from these. Times are in seconds, memory
-is in bytes; a number that isn't finite is "nan", "inf" or "-inf". Further fields may be added.
+Verdicts have the fields of `Verdict`, and below `result` what follows from these. Times are in seconds, memory in
+bytes; a number that isn't finite is "nan", "inf" or "-inf". Further fields may be added.
 """
 
 from __future__ import annotations
@@ -26,16 +26,13 @@ VERSION, _NAME = 1, "verdicts"
 
 
 def with_gains(result: RunResult, root: Path) -> RunResult:
-    """`result` with what verifications in the project of `root` have measured of its findings' fixes.
-
-    Raises UserError where their file can't be read.
-    """
+    """Raises UserError."""
     known = stored.nearest(root.resolve(), stored.VERDICTS)
     return Won.read(known).with_gains(result) if known else result
 
 
 def read(path: Path) -> tuple[Verdict, ...]:
-    """The verdicts in the file at `path`, none where there is no such file; UserError where it can't be read."""
+    """The verdicts in a file, none where there is no such file; UserError where it can't be read."""
     try:
         found = stored.load(path, VERSION, _NAME, Verdict)
         return tuple(_with_paths(each, lambda name: os.path.normpath(stored.project_of(path) / name)) for each in found)
@@ -56,7 +53,7 @@ def aside(path: Path) -> Path:
 
 
 def add(path: Path, verdict: Verdict) -> None:
-    """Add `verdict` to the file at `path`, replacing the last one on its program and device; raises UserError.
+    """Add `verdict` to the file, replacing the last on its program and device; raises UserError.
 
     An unreadable file is moved aside.
     """
@@ -98,7 +95,7 @@ def as_object(verdict: Verdict) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Won:
-    """The fixes that were kept, each with its verdict, the newest first."""
+    """Kept fixes with their verdicts, the newest first."""
 
     fixes: tuple[tuple[FixVerdict, Verdict], ...]
 
@@ -118,7 +115,6 @@ class Won:
         return tuple(dict.fromkeys(fix.rule for fix, _ in self.fixes if fix.rule not in known))
 
     def places(self, result: RunResult) -> Mapping[str, frozenset[Place]]:
-        """For each file, the findings whose fixes won and whose code has not changed since."""
         return {
             file.path: frozenset(
                 (each.rule, each.start.program_line, ANY if fix.at_run_time else fix.title)

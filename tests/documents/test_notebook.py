@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perflint.documents import magics
+from perflint.documents import notebook
 from perflint.documents.disk import PlacedEdit, Position, Unreadable, Unwritable
 from perflint.documents.document import Document, decode
 from perflint.engine.edits import fitted
@@ -103,8 +103,8 @@ def test_a_marker_in_a_cell_is_not_taken_for_one_of_ours() -> None:
     ],
 )
 def test_what_ipython_adds_is_masked_at_the_same_length(source: str, masked: str) -> None:
-    assert magics.mask(source) == masked
-    assert magics.unmask(masked, source) == source
+    assert notebook.mask(source) == masked
+    assert notebook.unmask(masked, source) == source
     ast.parse(masked)
 
 
@@ -125,7 +125,7 @@ def test_what_ipython_adds_is_masked_at_the_same_length(source: str, masked: str
     ],
 )
 def test_python_that_looks_like_ipython_is_left_alone(source: str) -> None:
-    assert magics.mask(source) == source
+    assert notebook.mask(source) == source
     ast.parse(source)
 
 
@@ -135,9 +135,9 @@ def test_python_that_looks_like_ipython_is_left_alone(source: str) -> None:
     )
 )
 def test_any_text_is_masked_at_its_length_and_comes_back(source: str) -> None:
-    masked = magics.mask(source)
+    masked = notebook.mask(source)
     assert len(masked) == len(source)
-    assert magics.unmask(masked, source) == source
+    assert notebook.unmask(masked, source) == source
 
 
 @pytest.mark.parametrize(

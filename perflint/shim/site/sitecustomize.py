@@ -1,4 +1,4 @@
-"""Brings a child process into its parent's run, and then runs the `sitecustomize` that this one stands before."""
+"""Brings a child process into its parent's run, then runs the `sitecustomize` that this one hides."""
 
 import importlib.util
 import sys

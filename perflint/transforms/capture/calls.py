@@ -119,7 +119,7 @@ def _is_replaced(program: Program, func: ast.expr) -> bool:
 
 
 def _bodies(program: Program, node: ast.Call, value: Value) -> Sequence[Body | str]:
-    """What a call runs, other than a function that is known by itself: bodies of modules, what only computes elsewhere.
+    """What a call of no plain function runs: bodies of modules, what only computes elsewhere.
 
     Empty where one of them is not known.
     """
@@ -254,7 +254,6 @@ def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.A
 
 
 def _stays(program: Program, node: ast.Call, func: ast.Attribute, region: ast.AST) -> bool:
-    """Does a tensor only change its type, or stay where it is? Arguments may come from the host."""
     if not torch_ops.does(func.attr, "to_device"):
         return False
     owner, root = program.value(func.value), func.value

@@ -1,4 +1,4 @@
-"""The fixes that capture: a function as one CUDA graph, a loop in chunks, or outlined, steps of training, policies."""
+"""The fixes that capture: a function as one CUDA graph, a loop in chunks or outlined, training steps, policies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from perflint.transforms.capture.obstacles import Obstacles
 from perflint.transforms.capture.outline import Outline
 from perflint.transforms.capture.parts import steps
 from perflint.transforms.capture.region import Region, regions, regions_with, shortened
-from perflint.transforms.capture.returned import check_returned
+from perflint.transforms.capture.results import check_returned
 from perflint.transforms.capture.step_obstacles import is_model
 from perflint.transforms.operations import Decorate, Replace, expression
 from perflint.transforms.remedy import TrainingStep
@@ -37,7 +37,6 @@ _NOT_CAPTURED = ("torch.autograd", "torch.jit")
 
 
 def graphed(program: Program, loop: PlainLoop) -> Fix:
-    """The fix that captures `loop`; raises Blocked, which says what stands in the way."""
     _check_scripted(program, loop)
     if (end := end_of(program, loop)) is not None:
         fix = _in_chunks(program, loop, end)
@@ -148,7 +147,6 @@ def _check_scripted(program: Program, loop: PlainLoop) -> None:
 
 
 def _outlined(program: Program, loop: PlainLoop) -> Fix:
-    """The fix for an inner loop, with as little around it as will do; raises Blocked."""
     return first_of(partial(_outlined_at, program, inner) for inner in _statements(program, loop))
 
 
@@ -180,9 +178,9 @@ def _fixed(program: Program, region: Region, what: str) -> Fix:
 
 
 def acting_steps(program: Program) -> list[tuple[ast.Call, Fix]]:
-    """The calls of policies that act for an environment in a hot loop, each with the fix that makes it one graph.
+    """The calls of policies that act for an environment in a hot loop, each with its fix.
 
-    What is in the way of others isn't told: they belong to no step of training.
+    What blocks others isn't told: they belong to no step of training.
     """
     found: dict[ast.Call, Fix] = {}
     for step in program.of_type(ast.Call):
@@ -199,7 +197,6 @@ _EXACT = frozenset({"torch.optim.SGD", "torch.optim.sgd.SGD"})
 
 
 def training_steps(program: Program) -> list[TrainingStep]:
-    """The hot training steps of a program that may use a device, each with its fix or what stands in the way."""
     found = []
     for block, backward in _training_blocks(program):
         if is_captured(program, backward):
@@ -311,7 +308,6 @@ def _block_of(program: Program, call: ast.Call) -> list[ast.stmt]:
 
 
 def decisions(program: Program, step: ast.Call) -> Iterator[ast.Call]:
-    """The calls that run models, record nothing, and compute what `step` gives an environment in the same loop."""
     graph = program.get(Flow).graph(step)
     loop = next((each for each in program.ancestors(step) if isinstance(each, LOOPS)), None)
 

@@ -107,8 +107,8 @@ _UNCAPTURED = (  # what a file may say, and why no step of it is captured then
 def check_file(program: Program) -> None:
     """Raise Blocked at what keeps all steps of a file from being captured.
 
-    Where a file trains by several processes on a condition, a step that is run by one of several stays eager, unless
-    DistributedDataParallel averages the gradients, which all processes capture.
+    Where a file trains by several processes on a condition, a step stays eager unless DistributedDataParallel averages
+    the gradients, which all processes capture.
     """
     for pattern, reason in _UNCAPTURED:
         if match := re.search(pattern, program.text):

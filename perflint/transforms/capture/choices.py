@@ -1,4 +1,4 @@
-"""Draws in front of a loop over time which of its steps are forced, so that a CUDA graph can hold the loop."""
+"""Draws before a loop over time which of its steps are forced, so that a CUDA graph can hold the loop."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ _WRAPPERS = frozenset({"torch.autograd.Variable"})
 
 
 def graphed_or_drawn(program: Program, loop: PlainLoop) -> Fix:
-    """The fix that captures `loop`, or draws in front of it what keeps it from that; raises Blocked."""
     try:
         return graphed(program, loop)
     except Blocked as reason:
@@ -59,7 +58,7 @@ def graphed_or_drawn(program: Program, loop: PlainLoop) -> Fix:
 
 @dataclass(frozen=True)
 class _Asked:
-    """Where a step takes what is given, `forced`, or what it has put out, `own`; for a statement, to which variable."""
+    """Where a step takes what is given, `forced`, or its own output, `own`; for a statement, to which variable."""
 
     place: ast.If | ast.IfExp
     forced: ast.expr
@@ -69,10 +68,7 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Choice:
-    """What a step draws: its `test`, and the statement that gives the answer a name, if one does.
-
-    `names` are those that nothing else has.
-    """
+    """What a step draws: its `test`, and the statement that names the answer, if one does; `names` are its alone."""
 
     test: ast.expr
     made: ast.Assign | None
@@ -81,10 +77,9 @@ class _Choice:
 
 
 def _drawn(program: Program, loop: PlainLoop) -> tuple[Program, tuple[ast.stmt, PlainLoop], Sequence[Operation]]:
-    """The program that draws the choices of all steps in front of the loop, in the same order; that and the loop there.
+    """The program with all steps' choices drawn before the loop, in order; where that is, and the changes.
 
-    With them go the changes that make it. Raises Blocked, without a reason: what keeps a graph from the loop as it
-    stands is told instead.
+    Raises Blocked without a reason: what keeps a graph from the loop as it stands is told instead.
     """
     counter, walked, first = _counter(program, loop)
     choice = _choice(program, loop)
@@ -135,7 +130,6 @@ def _changed(node: ast.AST, parts: Mapping[ast.AST, ast.AST | None]) -> Any:
 
 
 def _counter(program: Program, loop: PlainLoop) -> tuple[str, ast.expr, int]:
-    """The variable that counts the steps, one by one and to the end, what it walks, and from which number on."""
     call = program.call_of(loop.iter, "builtins.range") if isinstance(loop, ast.For) and not loop.orelse else None
     target = loop.target if isinstance(loop, ast.For) else None
     first = integer(call.args[0]) if call is not None and len(call.args) == 2 else 0
@@ -213,7 +207,7 @@ def _assigned(statement: ast.stmt) -> tuple[str, ast.expr | None]:
 
 
 def _check_test(program: Program, loop: PlainLoop, test: ast.expr, counter: str) -> None:
-    """Raise Blocked unless it has the same answers, drawn from the same numbers, in front of the loop."""
+    """Raise Blocked unless it has the same answers, from the same random numbers, before the loop."""
     stored = {path_of(node) for node in own_nodes(loop) if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load)}
     for part in ast.walk(test):
         is_call = isinstance(part, ast.Call) and _draws_number(program, part)
@@ -226,7 +220,6 @@ def _check_test(program: Program, loop: PlainLoop, test: ast.expr, counter: str)
 
 
 def _given(program: Program, loop: PlainLoop, choice: _Choice) -> str:
-    """A tensor from before the loop among those that are forced, whose device is that of the steps."""
     graph = program.get(Flow).graph(loop)
     for name in (node for each in choice.asked for node in ast.walk(each.forced) if isinstance(node, ast.Name)):
         is_before = not any(graph.is_within(value, loop) for value in graph.reaching(name))
@@ -236,7 +229,6 @@ def _given(program: Program, loop: PlainLoop, choice: _Choice) -> str:
 
 
 def _check_tensors(program: Program, made: Program, loop: PlainLoop, choice: _Choice) -> None:
-    """Raise Blocked unless what is chosen from are tensors, only computed, that no step writes to."""
     points = program.get(Memory).points_to(loop)
     for value in (value for each in choice.asked for value in (each.forced, each.own)):
         is_written = any(write.reaches(points.of(value)) and is_of_step(program, write) for write in [*points.writes])

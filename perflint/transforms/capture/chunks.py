@@ -51,7 +51,6 @@ def end_of(program: Program, loop: PlainLoop) -> ast.If | None:
 
 
 def stepped(program: Program, loop: PlainLoop, end: ast.If, name: str) -> tuple[Operation, ...]:
-    """What makes the loop a call of the function `name`, graphed_loop; raises Blocked."""
     if loop.orelse:
         raise Blocked("the loop's `else` runs only if no `break` does: test after the loop instead", loop.orelse[0])
     if program.grad_mode(loop) is not GradMode.OFF:
@@ -123,7 +122,7 @@ def _tensor_test(program: Program, test: ast.expr, loop: PlainLoop) -> ast.expr:
 
 @dataclass(frozen=True)
 class Collected:
-    """A list to which `statement` appends `value`, and which is stacked along `dim` after the loop, and no more.
+    """A list to which `statement` appends `value`, and which is only stacked along `dim` after the loop.
 
     `empty` makes it; `undone` takes the stacking away.
     """
@@ -192,7 +191,7 @@ def _makes_lists(node: ast.stmt) -> bool:
 
 
 class _Rewriting:
-    """The loop's body becomes a function of one step, at the same place and as deep as it was; raises Blocked."""
+    """Makes the loop's body a function of one step, in the same place and depth; raises Blocked."""
 
     def __init__(self, program: Program, loop: ast.For, end: ast.If, steps: ast.expr, lists: list[Collected]) -> None:
         self._program, self._loop, self._end, self._steps, self._found = program, loop, end, steps, lists
@@ -205,7 +204,6 @@ class _Rewriting:
         self._check_aliases()
 
     def _carried(self) -> list[str]:
-        """The names that a step finds as the one before left them; raises Blocked if graphs can't pass them."""
         graph, loop, region = self._graph, self._loop, self._graph.regions[self._loop]
         for name in sorted(self._stored.keys() & (graph.shared | graph.captured.keys())):
             reason = "which a step sets, is seen by other code at any time: give it that as an argument"
@@ -232,9 +230,9 @@ class _Rewriting:
         return list(dict.fromkeys(each.id for each in self._names if each.id in exposed))
 
     def _check_aliases(self) -> None:
-        """Raise Blocked where a step may find what it collects, or what the loop leaves by two names is written later.
+        """Raise Blocked where a step may find what it collects, or one of two names of a result is written later.
 
-        The one name would show what was written by the other; results that are copied apart would not.
+        The other name would show the write; results that are copied apart would not.
         """
         program, graph, loop = self._program, self._graph, self._loop
         points = program.get(Memory).points_to(loop)
@@ -299,7 +297,6 @@ class _Rewriting:
         return self._taken.fresh(f"new_{each.name}")
 
     def _call(self, name: str, step: str) -> ast.stmt:
-        """The call, below a test of whether there is a step, where nothing else asks for one."""
         state, steps = tuple_of(self._state), self._steps
         dim = next((each.dim for each in self._found), "0")
         words = {"until": expression("lambda outputs: outputs[-1]" if self._found else "lambda ended: ended")}

@@ -1,4 +1,4 @@
-"""Tells what of a training step the host does in front of its graph, and which numbers need not come back to it."""
+"""Tells what of a training step the host does before its graph, and which numbers need not come back to it."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def zeroes(program: Program, statement: ast.stmt) -> bool:
 
 
 def early(program: Program, statement: ast.stmt) -> bool:
-    """May the statement go in front of the step, as one that makes or fetches tensors of what the host has?
+    """May the statement go before the step, as it makes or fetches tensors of what the host has?
 
-    So may one that drops gradients, where nothing before it needs them.
+    So may one that drops gradients, where nothing before needs them.
     """
     if zeroes(program, statement):
         return True
@@ -135,9 +135,9 @@ def _names_alone(target: ast.expr) -> bool:
 
 @dataclass(frozen=True)
 class Fetched:
-    """An expression that is evaluated in front of the step, which has it as an argument called like `name`.
+    """An expression evaluated before the step, which takes it as an argument `name`.
 
-    A number that `scales` tensors is given as a tensor, for a graph belongs to one number.
+    A number that `scales` tensors becomes a tensor, as a graph belongs to one number.
     """
 
     value: ast.expr
@@ -146,11 +146,11 @@ class Fetched:
 
 
 def fetched(program: Program, statement: ast.stmt, around: Around) -> Iterator[Fetched]:
-    """The expressions of a statement that are to be evaluated in front of it, where they need nothing that it computes.
+    """The expressions to evaluate before a statement, which need nothing that the step computes.
 
-    Those copy to the device what the host has, choose rows by what differs in each iteration, take a batch apart, or
-    decide by a count whether something is due: there is a graph for either answer. Numbers of a foreign object, such as
-    the bounds of an environment, are read there as well: the key of a graph would hold all that this object reads.
+    They copy host data to the device, choose rows by what differs between iterations, take a batch apart, or decide by
+    a count whether something is due: there is a graph for either answer. Numbers of foreign objects, such as an
+    environment's bounds, are read there too: a graph's key would hold all that the object reads.
     """
     graph, inside = program.get(Flow).graph(statement), set[ast.AST]()
 
@@ -252,7 +252,6 @@ def _name_of_move(program: Program, node: ast.Call) -> str:
 
 
 def _name_of_bound(program: Program, node: ast.Subscript) -> str:
-    """Of `envs.action_space.low[0]`, which is no tensor of a module."""
     path, root = path_of(node.value), root_of(node)
     is_foreign = path.count(".") > 1 and isinstance(root, ast.Name) and program.value(root).kind is Kind.UNKNOWN
     is_read = is_foreign and isinstance(node.ctx, ast.Load) and integer(node.slice) is not None
@@ -298,7 +297,7 @@ _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 
 @dataclass(frozen=True)
 class Kept:
-    """The variable `name`, of the number that is read by each of `reads`; `is_mixed`: or of one of the host.
+    """The variable `name`, of the number read by each of `reads`; `is_mixed`: or of a host number.
 
     The host looks at it where it is `shown`.
     """
@@ -320,7 +319,6 @@ class Kept:
 
 
 def kept(program: Program, block: Iterable[ast.stmt], around: Around) -> list[Kept]:
-    """The numbers that steps in `block` set or compute with, and that no host needs but to show them."""
     if ".item()" not in program.text or any(each in program.text for each in HALF):
         return []
     names = {node.id: node for each in block for node in own_nodes(each) if isinstance(node, ast.Name)}

@@ -1,4 +1,4 @@
-"""Tells what of a training step the host may do behind its graph: reports, counts, lists and meters that it fills."""
+"""Tells what of a training step the host may do after its graph: reports, counts, lists and meters."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ _LEAVES_OR_WAITS = (ast.Lambda, ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Awa
 
 @dataclass(frozen=True)
 class Late:
-    """A statement that goes behind the step, where it reads tensors.
+    """A statement that goes after the step, where it reads tensors.
 
-    Those are what it reads by `reads`, calls of `.item()` whose tensors are computed in the step, or such tensors
-    themselves; and its `terms`, with which it computes itself.
+    It reads by `reads`, calls of `.item()` on what the step computes, or such tensors; and computes with its `terms`.
     """
 
     statement: ast.stmt
@@ -64,9 +63,9 @@ class Late:
 
 
 def late(program: Program, statement: ast.stmt) -> Late | None:
-    """The statement as one that may go behind the step; None where it is none of the host alone.
+    """The statement as one that may go after the step; None unless it is the host's alone.
 
-    Raises Blocked where it shows what the step changes after that.
+    Raises Blocked where it shows what the step changes later.
     """
     if shown := next((each for each in own_nodes(statement) if _shows_weights(program, each)), None):
         if isinstance(statement, ast.If):
@@ -80,7 +79,6 @@ def late(program: Program, statement: ast.stmt) -> Late | None:
 
 
 def _shows_weights(program: Program, node: ast.AST) -> bool:
-    """Is it weights or gradients, or an object of this file whose text is made of such?"""
     if not isinstance(node, ast.Name | ast.Attribute):
         return False
     if isinstance(node, ast.Name) and is_of_weights(program, node):
@@ -93,7 +91,6 @@ def _shows_weights(program: Program, node: ast.AST) -> bool:
 
 
 def is_of_weights(program: Program, node: ast.expr) -> bool:
-    """May it be weights or gradients, or a list of them?"""
     return any(_is_of_weights(program, each) for each in program.get(Origins).of(node))
 
 
@@ -196,7 +193,6 @@ def _is_steady(program: Program, node: ast.Attribute) -> bool:
 
 
 def _fixed_buffers(program: Program) -> frozenset[str]:
-    """The names of the buffers that this file's modules only compute with."""
     registered = (each for each in program.of_type(ast.Call) if receiver_of(each, "register_buffer") is not None)
     names = {each.args[0].value for each in registered if each.args and isinstance(each.args[0], ast.Constant)}
     uses = [each for each in program.of_type(ast.Attribute) if each.attr in names]
@@ -215,7 +211,7 @@ def _is_computed_with(program: Program, node: ast.expr) -> bool:
 
 
 def is_setting(program: Program, node: ast.Attribute) -> bool:
-    """May it be a number or a text in an attribute of an object, and of no module, which may count its calls?"""
+    """May it be a number or text in an attribute of an object that is no module, which may count calls?"""
     value = program.value(node)
     counts = program.value(node.value).kind is Kind.MODULE or is_model(program, node.value)
     owner = value.owner if value.kind is Kind.METHOD else None

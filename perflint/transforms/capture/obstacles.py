@@ -1,4 +1,4 @@
-"""Finds in a function, and in those of the same file that it calls, what a CUDA graph would not hold."""
+"""Finds in a function, and in those of the file that it calls, what a CUDA graph would not hold."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ _CONVERT = frozenset(
 
 @dataclass
 class Obstacles:
-    """Raises Blocked at the first thing that is in the way.
+    """Raises Blocked at the first obstacle.
 
-    `quiet`: no gradients are recorded. `strict`: steps whose results are dropped may run, so that nothing may be
-    changed but the step's own values, and no code. `sliced` are the indices that are no copy from the host as slices.
+    `quiet`: no gradients are recorded. `strict`: steps may run whose results are dropped, so nothing but a step's own
+    values may change, and no code. `sliced` are indices that are no copies from the host as slices.
     """
 
     program: Program
@@ -88,7 +88,6 @@ class Obstacles:
         self.check([function.body] if isinstance(function, ast.Lambda) else function.body, function)
 
     def check(self, parts: Iterable[ast.AST], region: ast.AST) -> None:
-        """Check parts of `region`, a function, or a loop whose steps' own values alone may be changed."""
         for part in parts:
             for node in own_nodes(part):
                 self._node(node, region)
@@ -196,7 +195,7 @@ class Obstacles:
 
 
 def computed(program: Program, functions: Iterable[str]) -> frozenset[str]:
-    """Those functions of the program, named as other files do, which only compute, whoever calls them."""
+    """Those functions, named as other files do, which only compute, whoever calls them."""
     named = {name: node for name, node in named_functions(program.tree) if name in functions}
     return frozenset(name for name, node in named.items() if _only_computes(program, node))
 
@@ -260,7 +259,7 @@ def may_read(program: Program, test: ast.expr) -> bool:
 
 
 def _as_slice(program: Program, node: ast.Subscript) -> ast.expr | None:
-    """`x[:, [-1]]` as `x[:, -1:]`, where that is only computed with; None for other indices."""
+    """`x[:, [-1]]` as `x[:, -1:]`, where that is only computed with."""
     items = elements_of(node.slice)
     lists = [each for each in items if isinstance(each, ast.List) and len(each.elts) == 1]
     at = integer(lists[0].elts[0]) if len(lists) == 1 else None

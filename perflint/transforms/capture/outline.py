@@ -1,4 +1,4 @@
-"""Makes the region of a training step a function in front of the loop: its parameters, its results, and its code."""
+"""Makes the region of a training step a function before the loop: parameters, results, code."""
 
 from __future__ import annotations
 
@@ -66,8 +66,6 @@ class Outline:
     def _outermost(self) -> Around:
         return outermost_of(self.program, self.region.around)
 
-    # -- parameters and results
-
     def _reads(self) -> Iterator[tuple[ast.Name, list[Value]]]:
         for name in self._names:
             value = self._graph.read(name)
@@ -81,7 +79,6 @@ class Outline:
 
     @cached_property
     def parameters(self) -> list[str]:
-        """The variables that the region finds set by the iteration, or the one before: tensors first."""
         found: dict[str, ast.Name] = {}
         for name, values in self._reads():
             outer = [each for each in values if not self._is_inside(each)]
@@ -217,10 +214,7 @@ class Outline:
         reason = "is another number in each iteration: keep it in a tensor on the device, and write to that by `fill_`"
         raise Blocked(f"{shown(self.program, number)} {reason}", number)
 
-    # -- checks
-
     def _check_writes(self) -> None:
-        """Raise Blocked where a write would miss an argument, or an alias of a result."""
         points = self.program.get(Memory).points_to(self.region.scope)
         nodes = self.region.nodes
         writes = [each for each in [*points.writes] if each.node in nodes or (each.deferred and points.is_known)]
@@ -248,8 +242,6 @@ class Outline:
                 values = list(self._graph.definitions(tensor)) if isinstance(tensor, ast.Name) else []
                 if not (is_made or memory.is_own(tensor) or memory.is_part_of_output(tensor, values)):
                     raise Blocked("it reads what the step changes after that: read it behind the step", tensor)
-
-    # -- the program
 
     def operations(self, decorator: str) -> Iterator[Operation]:
         region = self.region

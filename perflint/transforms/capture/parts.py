@@ -1,4 +1,4 @@
-"""Orders the statements of a training step: what goes in front of its graph, into it, and behind it."""
+"""Orders the statements of a training step: before its graph, in it, and after it."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _FORMS = frozenset({"restriding", "permuting", "adopting", "strided"})  # of wha
 class Part:
     """One statement of a block: in the graph, unless `blocked` says why not.
 
-    `is_early`: it goes in front of the graph, for this `reason`. `late` are those in it, or it alone, which go behind;
-    `fetched` are the expressions in it that are evaluated in front.
+    `is_early`: it goes before the graph, for this `reason`. `late` are those in it, or it alone, which go after;
+    `fetched` are expressions evaluated before.
     """
 
     statement: ast.stmt
@@ -69,9 +69,9 @@ def _descends(program: Program, node: ast.AST) -> bool:
 
 
 def runs(program: Program, around: Around, parts: Sequence[Part], *, fills: bool = False) -> Iterator[list[Part]]:
-    """The longest runs of parts that a graph holds, without what is early or late at their ends.
+    """The longest runs of parts that a graph holds, without early or late ones at their ends.
 
-    `fills`: what fills a slot of a tensor may begin one.
+    `fills`: a statement that fills a tensor's slot may begin one.
     """
     run: list[Part] = []
     for part in [*parts, None]:
@@ -115,7 +115,6 @@ def _works(part: Part) -> bool:
 
 
 def _conflict(program: Program, around: Around, run: Sequence[Part], part: Part) -> Blocked | None:
-    """Why a part can't move before those in front of it, or they behind it."""
     before = [each for each in run if not each.is_early]
     if part.is_early and not all(_may_precede(program, around, part.statement, each) for each in before):
         return part.reason
@@ -175,7 +174,6 @@ def _holds(program: Program, name: ast.Name) -> bool:
 
 
 def _sees_gradients(program: Program, statement: ast.stmt) -> bool:
-    """May it read or write gradients, by name, in what it calls, or in unknown code?"""
     graph = program.get(ModuleCalls)
     callees = [each for node in ast.walk(statement) if isinstance(node, ast.Call) for each in graph.callees(node)]
     nodes = [node for each in (statement, *graph.reached(callees)) for node in ast.walk(each)]
@@ -209,7 +207,6 @@ def _draws_before(program: Program, early: ast.stmt, other: ast.stmt) -> bool:
 
 
 def _is_fresh(program: Program, around: Around, name: ast.Name) -> bool:
-    """Is it no tensor that a step may change: made by the iteration, and not taken from a module?"""
     if program.value(name).kind not in (Kind.TENSOR, Kind.UNKNOWN):
         return True
     graph = program.get(Flow).graph(name)
@@ -228,7 +225,6 @@ def _host_names(late: Late) -> set[str]:
 
 
 def sunk(program: Program, run: Sequence[Part], block: Sequence[ast.stmt]) -> Iterator[ast.Assign]:
-    """The statements of the block that make what the run writes to or fills, and which may as well stand before it."""
     graph, first = program.get(Flow).graph(block[0]), block.index(run[0].statement)
     made = {
         each.node

@@ -37,13 +37,12 @@ from perflint.transforms.rewrite import Blocked, shown
 
 @dataclass(frozen=True)
 class Region:
-    """What is to be one graph, in the iterations of a loop or the calls of a function, `around`.
+    """A future graph, in the iterations of a loop or the calls of a function, `around`.
 
-    Those are `parts` that follow each other in `block`, and `sunk`, statements before them that make what they fill.
-    `unplaced` are the indices that have to be made on the device of the tensors that they belong to, `sliced` those
-    that become slices, `kept` the numbers that are to stay on the device. `eager` is why no optimizer steps in it. A
-    `pure` one is no step of training: it computes on the device, and nothing else, one that `acts` by models;
-    `recorded` says that gradients may flow through it.
+    Consecutive `parts` of `block`, and `sunk`, statements before that make what they fill. `unplaced` are indices to
+    make on the device of the tensors they index, `sliced` those that become slices, `kept` the numbers to keep on the
+    device. `eager` is why no optimizer steps in it. A `pure` one only computes on the device, one that `acts` by
+    models; `recorded`: gradients may flow through it.
     """
 
     around: Around
@@ -113,9 +112,9 @@ def _is_backward(program: Program, statement: ast.stmt) -> bool:
 
 
 def regions(program: Program, block: list[ast.stmt], around: Around) -> list[Region]:
-    """The regions of the steps in `block`; raises Blocked at what is in the way where there is none.
+    """The regions of the steps in `block`; raises Blocked where there is none.
 
-    Where none steps an optimizer, those of the backward passes alone: what is `eager` behind them is why.
+    Where none steps an optimizer, those of the backward passes alone; `eager` is why.
     """
     numbers, eager = kept(program, block, around), None
     for is_stepping in (True, False):
@@ -134,7 +133,7 @@ _MOST = 6  # statements in front that a region is tried without
 
 
 def regions_with(program: Program, inner: ast.stmt, around: Around, *, acts: bool = False) -> Iterator[Region]:
-    """The regions that hold a statement and train nothing, largest first, then those that end at it. Raises Blocked."""
+    """Largest first, then those that end at `inner`. Raises Blocked."""
     recorded = program.grad_mode(inner) is not GradMode.OFF
     obstacles = StepObstacles(program, quiet=not recorded, trains=not recorded)
     parts = _parts(program, program.block_of(inner), around, [], obstacles)
@@ -175,8 +174,6 @@ def _is_whole(program: Program, run: Sequence[Part], is_stepping: bool) -> bool:
 
 
 class _Reader:
-    """Tells of each statement of a block what becomes of it."""
-
     def __init__(
         self, program: Program, block: list[ast.stmt], around: Around, numbers: list[Kept], obstacles: StepObstacles
     ) -> None:
@@ -222,7 +219,6 @@ class _Reader:
         return bool(names_in(statement)[1] & stores)
 
     def _check(self, statement: ast.stmt) -> Iterator[Late]:
-        """Check a statement; yield what in it is to go behind the step."""
         for node in leaves(statement):
             raise Blocked("it leaves the step, which a replay would not do: do that behind it", node)
         if isinstance(statement, ast.With) and self._are_modes(statement):
@@ -265,11 +261,11 @@ class _Reader:
                 raise Blocked(f"`{node.id}` {reason}: keep what depends on it outside of the step", node)
 
     def _is_of_host(self, name: ast.Name, inside: Set[ast.AST], asked: Set[ast.AST] = frozenset()) -> bool:
-        """May the variable have a value of the host, set in the loop by what is no constant, and no tensor's shape?
+        """May the variable have a host value that the loop sets, other than constants and tensors' shapes?
 
-        What is set `inside` of the statement is what a replay sets, for what it is computed of is the same. There is a
-        graph for either answer of a test, and for each item of a list that is written out. What is computed of itself
-        is loop-carried: `asked` holds the reads that the question began with.
+        What is set `inside` the statement is what a replay sets, computed of the same. There is a graph for either
+        answer of a test, and for each item of a written list. Values computed of themselves are loop-carried: `asked`
+        holds the first reads.
         """
         if name in asked:
             return True
@@ -334,7 +330,7 @@ def _reads_of(numbers: Sequence[Kept]) -> set[ast.AST]:
 
 
 def shortened(program: Program, region: Region) -> Iterator[Region]:
-    """The region up to each step of an optimizer, from the last on; the rest may be another step's."""
+    """The region up to each step of an optimizer, the last first; the rest may be another step's."""
     yield region
     ends = _is_backward if region.eager else steps
     for number in reversed(range(len(region.parts))):

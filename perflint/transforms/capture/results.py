@@ -1,25 +1,29 @@
-"""Whose memory the variables hold that a step sets: what it gives are copies, which share memory with nothing."""
+"""Memory of what captured code sets or returns: a graph gives copies, which share memory with nothing."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+from perflint import torch_ops
 from perflint.analysis.autograd.effects import runs_backward, steps_optimizer
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Definition, Value, sources_of
+from perflint.analysis.ir.graph import Definition, Phi, Value, sources_of, updated_by
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.library import is_display
-from perflint.analysis.memory.locations import Location, Locations, Origin
+from perflint.analysis.memory.locations import Location, Locations, Origin, made
+from perflint.analysis.memory.roles import FILLS
 from perflint.analysis.program import Program
+from perflint.analysis.values.shapes import gathers
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import arguments_of
-from perflint.syntax.walk import children, reachable, returned_values, root_of
+from perflint.syntax.walk import PlainLoop, children, own_nodes, reachable, receiver_of, returned_values, root_of
 from perflint.transforms.aliases import is_made_in
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.late import is_of_weights
 from perflint.transforms.capture.region import Region
-from perflint.transforms.rewrite import Blocked
+from perflint.transforms.rewrite import Blocked, shown
 
 _NO_MEMORY = (Kind.NUMBER, Kind.STRING, Kind.NONE)
 
@@ -34,7 +38,7 @@ class ResultMemory:
         self._is_strict = region.pure and not region.acts  # models give tensors of their own
 
     def check(self, name: ast.Name, others: Sequence[ast.Name], *, is_only_read: bool) -> None:
-        """Raise Blocked where it matters that what `name` holds behind the region is a copy, and that `others` are."""
+        """Raise Blocked where it matters that `name` and `others` hold copies after the region."""
         points, value = self._points, self._graph.values[name]
         places = points.held(value)
         is_filled = self.region.pure and self.program.value(name).kind in (Kind.SEQUENCE, Kind.MAPPING)
@@ -59,18 +63,15 @@ class ResultMemory:
                 raise Blocked(f"`{name.id}` may be written to behind the step: write to a copy there", write.node)
 
     def _steps_own(self, call: ast.AST) -> bool:
-        """Is it the step of an optimizer made by the iteration, which may step what that made?"""
         optimizer = call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
         places = self._points.of(optimizer) if optimizer is not None else ()
         return any(is_made_in(self._graph, self.region.around, each) for each in places)
 
     def _was_there(self, place: Location) -> bool:
-        """Was it there before the region: known to be, and not just possible for lack of knowledge?"""
         is_made = place.root in self.region.nodes and not place.is_outside
         return not is_made and place.origin is not Origin.ANYWHERE
 
     def _may_share(self, name: ast.Name, beside: ast.Name) -> bool:
-        """May both variables share memory? Parts of what one call gives are told apart in there."""
         one, other = self._graph.values[name], self._graph.values[beside]
         if not self._points.is_known:
             start: list[ast.expr] = [name]
@@ -93,7 +94,6 @@ class ResultMemory:
         return False
 
     def _reached(self, value: Value) -> Locations:
-        """What a variable holds, and what lies in it."""
         places = self._points.held(value)
         return places | self._points.cells.reach(places)
 
@@ -135,18 +135,15 @@ class ResultMemory:
         return False
 
     def _may_hand_back(self, source: ast.expr | None) -> bool:
-        """Is it a call of a function, here or in another file, that may return a view of what it is given?"""
         if not isinstance(source, ast.Call) or entry_of(self.program, source) is not None:
             return False
         return self.program.callee(source) is not None or self.program.value(source.func).kind is Kind.LIBRARY
 
     def _may_be_weights(self, source: ast.expr) -> bool:
-        """May it be weights or gradients that a function is given, and hands back?"""
         given = arguments_of(source) if isinstance(source, ast.Call) and self._may_hand_back(source) else ()
         return any(is_of_weights(self.program, each) for each in given)
 
     def _choices(self, node: ast.expr) -> Sequence[ast.expr]:
-        """What may be the value of an expression as it is."""
         if isinstance(node, ast.Name):
             is_read = isinstance(node.ctx, ast.Load)
             values = self._graph.definitions(node) if is_read else sources_of(self._graph.values[node])
@@ -175,3 +172,108 @@ class ResultMemory:
 
 def _meet(some: Locations, others: Locations) -> bool:
     return any(one.may_be(other) for one in some for other in others)
+
+
+_DISPLAYS = ast.Tuple | ast.List | ast.Dict | ast.Set | ast.IfExp | ast.BoolOp | ast.NamedExpr | ast.Starred
+_NEW = ast.Call | ast.BinOp | ast.UnaryOp | ast.Compare | ast.Constant
+
+
+class _Given(NamedTuple):
+    """What an expression gives, as it is, or seen by the expression `view`."""
+
+    node: ast.AST
+    view: ast.expr | None = None
+
+
+def check_returned(program: Program, loop: PlainLoop, function: ast.FunctionDef) -> None:
+    """Raise Blocked where a function returns a view of memory that its caller, or another result, knows.
+
+    A tensor returned twice, or given, is the same one behind a replay.
+    """
+    known: dict[ast.AST, ast.expr | None] = {}
+    for node, view in _Results(program, loop, function).ends():
+        is_outside = view is not None and not isinstance(node, _NEW)
+        if is_outside or known.setdefault(node, view) is not view:
+            seen = view or known[node]
+            assert seen is not None
+            does = "is returned as a view, and a graph gives copies: return a copy"
+            raise Blocked(f"{shown(program, seen)} {does}", seen)
+
+
+class _Results:
+    """Walks back from what a function returns to what made it."""
+
+    def __init__(self, program: Program, loop: PlainLoop, function: ast.FunctionDef) -> None:
+        memory = program.get(Memory)
+        self._program, self._loop, self._function = program, loop, function
+        self._points, self._graph = memory.points_to(loop), memory.graph(loop)
+
+    def ends(self) -> Iterator[_Given]:
+        """What makes the result, or was there before, once as it is, and for each view of it."""
+        start = [_Given(each) for each in returned_values(self._function)]
+        return (each for each in reachable(start, self._before) if not any(True for _ in self._before(each)))
+
+    def _before(self, given: _Given) -> Iterator[_Given]:
+        node, view = given
+        if isinstance(node, ast.Name):
+            yield from (each for value in self._values(node) for each in self._bound(value, view))
+        elif isinstance(node, _DISPLAYS):
+            yield from (_Given(each, view) for each in children(node) if isinstance(each, ast.expr))
+            yield from (_Given(each, view) for each in self._put_into(node))
+        elif isinstance(node, ast.ListComp):
+            yield _Given(node.elt, view)
+        elif isinstance(node, ast.Subscript) and not gathers(self._program, node):
+            yield _Given(node.value, view if self._is_container(node.value) else view or node)
+        elif isinstance(node, ast.Attribute):
+            attribute = torch_ops.of_attribute(node.attr)
+            if attribute is not None and attribute.shares:
+                yield _Given(node.value, view or node)
+        elif isinstance(node, ast.Call):
+            yield from self._called(node, view)
+
+    def _bound(self, value: Value, view: ast.expr | None) -> Iterator[_Given]:
+        if not isinstance(value, Definition):
+            yield _Given(ast.Name(value.name), view)
+        elif value.updates is not None:  # a tensor stays the same, and a list gets more items
+            if isinstance(value.source, _DISPLAYS | ast.ListComp):
+                yield _Given(value.source, view)
+        elif value.source is None:
+            yield _Given(value.node, view)
+        else:
+            is_part = bool(value.steps) and self._program.value(value.source).kind is Kind.TENSOR
+            yield _Given(value.source, view or value.source if is_part else view)
+
+    def _values(self, name: ast.Name) -> Iterator[Value]:
+        value = self._graph.read(name)
+        values = [value] if value is not None else []
+        is_behind = not self._graph.is_within(name, self._loop)
+        if isinstance(value, Phi) and is_behind and value in self._graph.carried(self._loop):
+            values = self._graph.back_edge_values(self._loop, value)
+        return (source for each in values for source in updated_by(each))
+
+    def _is_container(self, node: ast.expr) -> bool:
+        places = self._points.of(node)
+        return bool(places) and all(map(is_display, places))
+
+    def _put_into(self, display: ast.expr) -> Iterator[ast.expr]:
+        place = made(display)
+        for node in own_nodes(self._function):
+            filled = receiver_of(node, *FILLS)
+            if filled is not None and isinstance(node, ast.Call) and place in self._points.of(filled):
+                yield from arguments_of(node)
+            elif isinstance(node, ast.Assign):
+                slots = (each for each in node.targets if isinstance(each, ast.Subscript))
+                yield from (node.value for each in slots if place in self._points.of(each.value))
+
+    def _called(self, call: ast.Call, view: ast.expr | None) -> Iterator[_Given]:
+        entry = entry_of(self._program, call)
+        if entry is not None:
+            is_itself = entry.in_place or entry.does("cast") or entry.does("move")
+            shared = (each for argument in (*entry.views, *entry.may_return) for each in argument.of(call))
+            yield from (_Given(each, view if is_itself else view or call) for each in shared)
+        else:
+            places = self._points.cells.reach(self._points.of(call)) - {made(call)}
+            receiver = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+            for each in (receiver, *arguments_of(call)):
+                if any(one.may_be(other) for one in places for other in self._points.of(each)):
+                    yield _Given(each, view if self._is_container(each) else view or call)

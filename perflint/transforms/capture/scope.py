@@ -1,4 +1,4 @@
-"""What a step that becomes a function of its own leaves to the code around: variables, writes, the tape; its name."""
+"""What an outlined step leaves to the code around: variables, writes, the tape; and its name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ _OF_ANY = frozenset("builtins.eval builtins.exec builtins.globals sys._getframe 
 
 
 def check_scope(program: Program, region: Region, outermost: Around) -> None:
-    """Raise Blocked where code around `region`, in the loop `outermost`, would miss what a function of its own sets."""
     around = next((each for each in program.ancestors(region.scope) if isinstance(each, _SCOPES)), None)
     if isinstance(around, ast.ClassDef):
         raise Blocked("it trains while a class is made: do that in a function", region.scope)
@@ -100,9 +99,9 @@ _HANDED_ON = (Fate.KEPT, Fate.RETURNED, Fate.LOST)
 def check_tape(
     program: Program, region: Region, reads: Iterable[tuple[ast.Name, list[Value]]], behind: Iterable[ast.Name]
 ) -> None:
-    """Raise Blocked where `region` differentiates what is computed before it, or others what it computes.
+    """Raise Blocked where `region` differentiates earlier computations, or others what it computes.
 
-    `reads` are the names that it reads, with their values, `behind` those elsewhere that may read what it computes.
+    `reads` are the names it reads, with their values; `behind` those elsewhere that may read its results.
     """
     tape = _Tape(program, region)
     tape.check_before(reads)
@@ -111,7 +110,6 @@ def check_tape(
 
 
 def check_leaf(program: Program, name: ast.Name, values: Iterable[Value]) -> None:
-    """Raise Blocked where a tensor that the step is given, one of `values`, is to get gradients itself."""
     sources = (each.source for each in values if isinstance(each, Definition) and each.source is not None)
     asked = [each for source in sources for each in own_nodes(source)]
     for node in own_nodes(program.scope_of(name)):
@@ -185,9 +183,9 @@ class _Tape:
         return Blocked("it runs a model with gradients, and a graph can't begin before it", node)
 
     def check_behind(self, names: Iterable[ast.Name]) -> None:
-        """Raise Blocked where what the step computes is, or may be, differentiated behind it: a replay records nothing.
+        """Raise Blocked where the step's results may be differentiated later: a replay records nothing.
 
-        Whatever it differentiates itself nobody can differentiate again.
+        What it differentiates itself nobody can differentiate again.
         """
         nodes, program = self._region.nodes, self._program
         for name in names:
@@ -211,7 +209,7 @@ class _Tape:
         return any(fate is Fate.DIFFERENTIATED and node in self._region.nodes for fate, node in ends)
 
     def check_carried(self) -> None:
-        """Raise Blocked where a graph goes on into the next iteration: a replay reads copies of what it is given."""
+        """Raise Blocked where a graph goes on into the next iteration: a replay reads copies of arguments."""
         around = self._region.around
         for phi in self._graph.carried(around) if not isinstance(around, ast.FunctionDef) else ():
             made = (each for value in self._graph.back_edge_values(around, phi) for each in sources_of(value))
@@ -257,7 +255,7 @@ def _runs(program: Program, node: ast.AST) -> bool:
 
 
 def is_of_step(program: Program, write: Write) -> bool:
-    """Is it a known write to more than what a module gives of itself, as its parameters, which no argument is?"""
+    """Is it a known write to more than a module's own, as its parameters, which no argument is?"""
     found = operation(program, write.node)
     written = [each for argument in found.does.writes for each in argument.of(found.call)] if found else []
     names = [each for base in written for each in _names_behind(program, root_of(base))]
@@ -282,9 +280,9 @@ _WORDS = ("optimizer", "optimiser", "optim", "opt")
 
 
 def step_name(program: Program, region: Region, owner: str, results: Sequence[str], taken: Taken) -> str:
-    """What to call the function: by its optimizer, where that is one of several, or by its first result.
+    """The function's name: by its optimizer, where that is one of several, or by its first result.
 
-    `owner` is `self` or the like where it becomes a method. Raises Blocked where no name is free.
+    `owner` is `self` or the like of a method. Raises Blocked where no name is free.
     """
     paths = {ast.unparse(each.func.value) for each in region.steps if isinstance(each.func, ast.Attribute)}
     last = paths.pop().rpartition(".")[2].lower() if len(paths) == 1 else ""

@@ -43,13 +43,12 @@ _BY_HAND = "decorate the step by hand, with `graphed_step` of perflint.runtime.g
 
 @dataclass
 class StepObstacles(Obstacles):
-    """Raises Blocked at the first thing that is in the way of replaying a step with its backward pass and optimizers.
+    """Raises Blocked at what prevents replaying a step with its backward pass and optimizers.
 
-    What the step writes to in place may be known to others, for a replay writes to it, too. `opaque` are expressions
-    that are evaluated before the step, `unplaced` the indices that are made on the host, each with the tensor that they
-    belong to. What doesn't `train` is differentiated by others, leaves their tensors as they are, and runs no model of
-    another file of which it isn't known that it only computes. Where nothing `steps`, optimizers work outside: what a
-    step names of them, their learning rates too, a graph belongs to.
+    In-place writes may be to memory of others, as a replay writes there too. `opaque` are expressions evaluated before
+    the step; `unplaced` indices made on the host, each with its tensor. What doesn't `train` is differentiated by
+    others, leaves their tensors alone, and runs no foreign model that may do more than compute. Where nothing `steps`,
+    optimizers work outside: a graph belongs to what the step names of them, also learning rates.
     """
 
     trains: bool = True
@@ -164,7 +163,7 @@ class StepObstacles(Obstacles):
             raise Blocked(f"what {shown(self.program, func)} does besides isn't known: call it on the loss", node)
 
     def _is_training(self, node: ast.Call, func: ast.Attribute) -> bool:
-        """Is it the method of a module or an optimizer that a graph holds? Raises Blocked where it never does."""
+        """Is it a method of a module or optimizer that a graph holds? Raises Blocked where it never does."""
         owner = self.program.value(func.value)
         if owner.kind is Kind.OPTIMIZER and not self.steps:
             raise Blocked("the optimizer works outside of the graph", node)
@@ -223,7 +222,6 @@ class StepObstacles(Obstacles):
 
 
 def _filled(program: Program) -> frozenset[str]:
-    """The last names of containers and arrays whose items the program sets, or that it fills or shuffles, again."""
     stored = (each for each in program.of_type(ast.Subscript) if not isinstance(each.ctx, ast.Load))
     found = [each.value for each in stored if not _is_set_up(program, each)]
     for call in program.of_type(ast.Call):

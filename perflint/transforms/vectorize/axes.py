@@ -1,6 +1,6 @@
-"""The batching rules of operations: elementwise, products, other shapes.
+"""The batching rules of operations: elementwise, products, reshaping.
 
-Arithmetic that none of them batches is batched by torch.vmap of the expression, on the steps that it reads.
+Other arithmetic is batched by torch.vmap of the expression, on the steps that it reads.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ def with_axis(operation: TorchCall, value: Batched) -> Batched:
 
 
 def along(scope: Scope, operation: TorchCall, value: Batched) -> Batched:
-    """What works along one axis of each step, such as a softmax or a sum."""
     if not operation.arguments and not operation.call.keywords:
         return _total(operation, value)
     axis, keepdim = integer(operation.dim), operation.keepdim
@@ -62,7 +61,6 @@ def along(scope: Scope, operation: TorchCall, value: Batched) -> Batched:
 
 
 def _total(operation: TorchCall, value: Batched) -> Batched:
-    """What reduces each step to one number."""
     if not operation.does.does("reduction") or torch_ops.of_method(operation.name) is None or not value.least:
         raise no_rule(operation)
     value = value.in_front()
@@ -71,14 +69,13 @@ def _total(operation: TorchCall, value: Batched) -> Batched:
 
 
 def axis_among(value: Batched, axis: int) -> tuple[Batched, int]:
-    """`value`, with time in front if it must be, and which of its axes is that one of a step."""
+    """`value`, time in front if it must be, and the place of a step's axis in it."""
     if (value.kept and axis == value.axis) or (axis < 0 and value.axes_after < -axis):
         value = value.in_front()
     return value, axis if axis < 0 or value.kept or axis < value.axis else axis + 1
 
 
 def joined(scope: Scope, operation: TorchCall) -> Batched:
-    """`torch.cat` of steps, and of what is the same in each of them."""
     axis, parts = integer(operation.dim), operation.tensor
     if operation.dim is None or axis is None or not isinstance(parts, ast.Tuple | ast.List):
         raise no_rule(operation)
@@ -129,7 +126,6 @@ def reshaped(scope: Scope, operation: TorchCall, value: Batched) -> Batched:
 
 
 def with_axes_after(value: Batched, count: int, node: ast.AST) -> Batched:
-    """`value` so that at least `count` axes are after the time axis; raises Blocked."""
     value = value.narrowed(count)  # or the step itself would fail
     if value.axes_after >= count:
         return value
@@ -189,12 +185,11 @@ def _broadcast(values: Operands, node: ast.expr) -> Operands:
 
 
 def of_rank(value: Batched | Invariant, rank: int) -> Batched | Invariant:
-    """`value` with the rank that the step would fail without."""
     return value.narrowed(rank, rank) if isinstance(value, Batched) else replace(value, rank=rank)
 
 
 def product(values: Operands, node: ast.expr) -> Batched:
-    """A product of matrices, of which those of all steps are a batch; where a step is one row, they are the rows."""
+    """A matrix product over the batch of all steps; where a step is one row, over their rows."""
     left, right = values
     if not isinstance(left, Batched) or right.rank is None or right.rank < 2:
         raise Blocked("only a product of a step with a known matrix has a rule", node)
@@ -226,7 +221,6 @@ _LONG = 36
 
 
 def mapped(scope: Scope, node: ast.expr) -> Batched | None:
-    """All steps of `node` by torch.vmap, where it computes one tensor of them; raises Blocked."""
     if scope.callee is not None or not scope.facts.torch or is_scripted(scope.program):
         return None
     if (copied := _copied(scope, node)) is not None:
@@ -257,7 +251,7 @@ def _steps(scope: Scope, node: ast.expr) -> Iterator[ast.Name]:
 
 
 def _read_there(scope: Scope, node: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """What is written in a function of torch.vmap where a step reads a number on the host."""
+    """What replaces a step's host reads inside torch.vmap."""
     for each in ast.walk(node):
         if isinstance(each, ast.Call) and (tensor := item_of(each)) is not None:
             scope.draft.changes.add(f"{shown(scope.program, each)} stays a tensor, with its own type")
@@ -267,7 +261,6 @@ def _read_there(scope: Scope, node: ast.expr) -> Iterator[tuple[ast.expr, ast.ex
 
 
 def _copied(scope: Scope, node: ast.expr) -> ast.expr | None:
-    """The step whose one number is copied into a new tensor on the host, where it is: `torch.tensor([step])`."""
     call = scope.program.call_of(node, "torch.tensor")
     parts = call.args[0] if call is not None and len(call.args) == 1 and not call.keywords else None
     if not isinstance(parts, ast.List) or len(parts.elts) != 1 or not scope.varies(parts):
@@ -278,7 +271,6 @@ def _copied(scope: Scope, node: ast.expr) -> ast.expr | None:
 
 
 def _computes(scope: Scope, node: ast.expr, *, is_part: bool = False) -> bool:
-    """Does it compute a new tensor of steps, or is it such a step, or the same in all steps, where it `is_part`?"""
     if not scope.varies(node):
         check_invariant(scope, node)
         return is_part
@@ -294,7 +286,6 @@ def _computes(scope: Scope, node: ast.expr, *, is_part: bool = False) -> bool:
 
 
 def _is_operand(scope: Scope, node: ast.expr, around: ast.BinOp) -> bool:
-    """May it be computed for all steps, or be a number that is read of one, and meets a tensor?"""
     if (tensor := item_of(node)) is None:
         return _computes(scope, node, is_part=True)
     other = scope.program.value(around.right if around.left is node else around.left)

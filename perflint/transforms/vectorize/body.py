@@ -223,7 +223,7 @@ def _subscript(scope: Scope, node: ast.Subscript) -> Value:
 
 
 def _shifted_in(scope: Scope, node: ast.Name) -> Batched:
-    """The sequence that `node` walks, shifted by the value from before the loop; raises Blocked."""
+    """The sequence that `node` walks, shifted by its value from before the loop; raises Blocked."""
     given = scope.facts.shifted[node.id]
     steps = replace(scope, values=dict(scope.targets)).lift(given)
     if not isinstance(steps, Batched) or not scope.facts.torch:
@@ -261,7 +261,7 @@ _DEPTH = 3
 
 
 def intercepts(owner: ClassInfo, names: Set[str] = _ATTRIBUTES) -> bool:
-    """Whether a class says itself what it means to read or to set an attribute, or whatever `names` are about."""
+    """Whether a class defines itself how attributes are read or set, or whatever `names` are about."""
     return any(info.methods.keys() & names for info in owner.lineage())
 
 

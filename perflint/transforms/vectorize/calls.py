@@ -176,7 +176,7 @@ def is_loss(scope: Scope, node: ast.Call) -> bool:
 
 
 def _lift_loss(scope: Scope, node: ast.Call, values: list[Batched | Invariant]) -> Batched:
-    """The losses by torch.vmap: each averages over, and ignores, what is of its own step; raises Blocked."""
+    """Losses by torch.vmap: each averages over, and ignores, what is of its own step; raises Blocked."""
     if not scope.facts.torch:
         raise Blocked("`torch` is not imported by that name", node)
     if is_scripted(scope.program):
@@ -218,7 +218,7 @@ def _reduction(keywords: list[ast.keyword], module: Module | None, *, is_class: 
 
 
 def _ranks(reduction: str, values: list[Batched | Invariant], *, picks: bool) -> tuple[int, int]:
-    """The least and the most axes that one step's loss has; `picks`: of scores, those of one class each."""
+    """The least and most axes of one step's loss; `picks`: of scores, those of one class each."""
     if reduction in ("mean", "sum"):
         return 0, 0
     ranks = [value.rank for value in values]

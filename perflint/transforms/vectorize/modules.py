@@ -1,4 +1,4 @@
-"""Tells what is loop-invariant, and how the torch modules that a loop's body calls were built."""
+"""Tells what is loop-invariant, and how torch modules called in a loop were built."""
 
 from __future__ import annotations
 
@@ -69,7 +69,6 @@ class Module:
 
 
 def module_of(program: Program, function: ast.expr) -> Module | None:
-    """The module of torch that `function` surely is; None where it is not known how it was built."""
     value = program.value(function)
     if value.kind is not Kind.MODULE or not value.name.startswith("torch.nn.") or may_be_hooked(program):
         return None
@@ -81,7 +80,7 @@ def module_of(program: Program, function: ast.expr) -> Module | None:
 
 
 def is_told_by_class(name: str) -> bool:
-    """Does a module of the class do the same to each step, whatever it was built with?"""
+    """Does any module of the class do the same to each step?"""
     operation = torch_ops.of_forward(name)
     works_alone = operation is not None and operation.does("pointwise") and not operation.writes
     return name in ("torch.nn.Linear", "torch.nn.Identity") or works_alone
@@ -112,7 +111,6 @@ def _is_changed(program: Program, attribute: str) -> bool:
 
 
 def class_of_test(program: Program, test: ast.expr) -> tuple[str, str]:
-    """The path and the class of `type(path) is class`; both empty of another test."""
     if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Is):
         return "", ""
     asked = test.left
@@ -122,7 +120,6 @@ def class_of_test(program: Program, test: ast.expr) -> tuple[str, str]:
 
 
 def module_built(program: Program, node: ast.expr | None) -> Module | None:
-    """The module of torch that the call `node` builds, if all of its arguments are known."""
     node = as_built(node)
     if not isinstance(node, ast.Call) or any(keyword.arg is None for keyword in node.keywords):
         return None
@@ -139,7 +136,6 @@ def invariant(scope: Scope, node: ast.expr) -> Invariant:
 
 
 def check_invariant(scope: Scope, *nodes: ast.expr) -> None:
-    """Raise Blocked unless `nodes`, which the loop leaves as they are, are pure."""
     for part in (part for node in nodes for part in ast.walk(node)):
         if isinstance(part, ast.Call) and not _is_pure(scope, part):
             raise Blocked(f"{shown(scope.program, part)} may give another result each time", part)
@@ -150,7 +146,6 @@ def check_invariant(scope: Scope, *nodes: ast.expr) -> None:
 
 
 def _runs_property(program: Program, node: ast.Attribute) -> bool:
-    """May reading an attribute run a property of the file that writes to something, or draws random numbers?"""
     getters = program.get(SpecialMethods).getters.get(node.attr, ()) if isinstance(node.ctx, ast.Load) else ()
     called = (each for getter in getters for each in ast.walk(getter) if isinstance(each, ast.Call))
     writes = any(program.get(Memory).summary(each).writes for each in getters)
@@ -172,14 +167,13 @@ def _is_pure(scope: Scope, node: ast.Call) -> bool:
 
 
 def called_module(scope: Scope, node: ast.Call) -> Module | None:
-    """The called module, where it is known how it was built; raises Blocked if each step has another."""
     if scope.program.value(node.func).kind is Kind.MODULE and scope.varies(node.func):
         raise Blocked(f"{shown(scope.program, node.func)} is another module in each step", node)
     return module_of(scope.program, node.func)
 
 
 def called_operation(scope: Scope, node: ast.Call) -> TorchCall | None:
-    """The operation of torch that is called; None of others, and of those that write to arguments."""
+    """The called torch operation; None for others, and those that write to arguments."""
     if any(keyword.arg in ("out", "inplace", None) for keyword in node.keywords):
         return None
     found = operation(scope.program, node)

@@ -1,4 +1,4 @@
-"""Peels the first step off a loop whose body asks no more than whether it is the first."""
+"""Peels the first step off a loop whose body only asks whether it is the first."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _DEFERRING = (*FUNCTIONS, ast.GeneratorExp, ast.JoinedStr)  # they may read it l
 
 @dataclass(frozen=True)
 class Peeled:
-    """The statements of the first step, the loop over the others, and the tests of whether there is each of these.
+    """The first step's statements, the loop over the others, and tests of whether there is each.
 
-    There are no tests where a loop is known to go so far.
+    There are no tests for steps that surely exist.
     """
 
     first: list[ast.stmt]
@@ -37,7 +37,6 @@ class Peeled:
 
 
 def peeled(program: Program, loop: PlainLoop) -> Peeled | None:
-    """The parts of a loop; None where its body is no such test."""
     branch = loop.body[0]
     if not isinstance(loop, ast.For) or not isinstance(branch, ast.If) or not branch.orelse or loop.body[1:]:
         return None
@@ -68,7 +67,6 @@ def _is_past(stop: ast.expr, value: int) -> ast.expr:
 
 
 def _answer(test: ast.expr, name: str, value: int) -> bool | None:
-    """What a comparison of the induction variable with a constant gives for one value; None of another test."""
     if not isinstance(test, ast.Compare) or len(test.ops) > 1 or path_of(test.left) != name:
         return None
     compare, other = _COMPARED.get(type(test.ops[0])), integer(test.comparators[0])
@@ -84,7 +82,6 @@ def _is_stored(node: ast.AST, name: str) -> bool:
 
 
 def _with_number(statement: ast.stmt, name: str, value: int) -> ast.stmt:
-    """`statement` with `value` for the induction variable, and sums of that and a constant computed."""
     places: dict[ast.expr, ast.expr] = {}
     for node in ast.walk(statement):
         if isinstance(node, ast.Name) and node.id == name:

@@ -1,4 +1,4 @@
-"""The batching rules of what a loop keeps of each step: lists, sums, slots of a tensor, a tensor that grows."""
+"""The batching rules of what a loop keeps of each step: lists, sums, tensor slots, a growing tensor."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ _NARROW = frozenset({"int", "short", "uint8", "uint16", "uint32", "int8", "int16
 
 
 def lift_result(scope: Scope, node: ast.stmt) -> ast.stmt | None:
-    """The statement that keeps the results of all steps; None where `node` keeps none. Raises Blocked."""
     if (kept := appended(node)) is not None:
         return _append(scope, node, *kept)
     if (added := _added(node)) is not None:
@@ -188,7 +187,6 @@ def _locations(scope: Scope, values: Iterable[Definition]) -> Locations:
 
 
 def _is_unshared(scope: Scope, name: str) -> bool:
-    """Is its value from before the loop made by the function, and seen in it by no other name?"""
     loop, starts = scope.facts.loop, scope.starts(name)
     if not starts or scope.graph.is_shared(name) or _is_aliased(scope, name):
         return False
@@ -203,7 +201,6 @@ def _is_aliased(scope: Scope, path: str) -> bool:
 
 
 def _is_only_joined(scope: Scope, path: str) -> bool:
-    """Is it a new list, whose tensors are only joined?"""
     starts = scope.starts(path)
     uses = {use for start in starts for use in scope.flow.graph(start.node).uses.get(start.node, ())}
     is_new = all(isinstance(value, ast.List | ast.ListComp) for value in scope.entering(path))
@@ -224,7 +221,7 @@ def _is_joined(scope: Scope, use: ast.Name) -> bool:
 
 
 def _is_narrow(program: Program, node: ast.expr, asked: Set[ast.expr] = frozenset()) -> bool:
-    """Is it of small integers, or truth values? The unknown passes for something else; `asked` is known already."""
+    """Is it of small integers, or truth values? The unknown counts as something else; `asked` is known already."""
     kind, dtype = number_kind(program, node), program.value(node).dtype
     if kind == FLOAT or is_wide_integer(program, node):
         return False
@@ -253,7 +250,6 @@ def _makes_narrow(program: Program, node: ast.AST) -> bool:
 
 
 def stacked(scope: Scope, lines: list[Line]) -> tuple[list[Line], list[Operation]]:
-    """`lines` without the lists that are only stacked, and what takes the stacking away."""
     operations: list[Operation] = []
     for each in scope.draft.lists:
         start, found = _only_stacked(scope, each)
@@ -269,7 +265,6 @@ def stacked(scope: Scope, lines: list[Line]) -> tuple[list[Line], list[Operation
 
 
 def _unjoined(scope: Scope, call: ast.Call, path: str) -> Operation:
-    """The operation that leaves the tensor `path` where it was joined of a list."""
     statement = scope.program.statement_of(call)
     if isinstance(statement, ast.Assign) and statement.value is call and [*map(path_of, statement.targets)] == [path]:
         check_alone(scope.program, statement)
@@ -278,7 +273,6 @@ def _unjoined(scope: Scope, call: ast.Call, path: str) -> Operation:
 
 
 def _only_stacked(scope: Scope, appended: Appended) -> tuple[ast.stmt | None, TorchCall | None]:
-    """Where the list starts empty, and the one call that reads it."""
     program, loop, path = scope.program, scope.facts.loop, appended.path
     starts = scope.starts(path)
     if len(starts) != 1 or scope.graph.is_shared(path):
@@ -305,7 +299,7 @@ def _repeats(program: Program, node: ast.AST) -> ast.AST | None:
 
 
 def _joined_at(scope: Scope, value: Batched, found: TorchCall) -> ast.expr | None:
-    """What takes the place of the join; where that is only reduced to one number, its form doesn't matter."""
+    """What replaces the join; if that is only reduced to one number, its form doesn't matter."""
     around = scope.program.parent(found.call)
     reduced = operation(scope.program, scope.program.parent(around or found.call) or found.call)
     if reduced is not None and reduced.tensor is found.call and _is_total(reduced):
@@ -314,12 +308,10 @@ def _joined_at(scope: Scope, value: Batched, found: TorchCall) -> ast.expr | Non
 
 
 def _is_total(call: TorchCall) -> bool:
-    """Does it make one number of all, in whatever order they are, and no index?"""
     return "reduction" in call.traits and call.does.dtype != "int" and not (call.arguments or call.call.keywords)
 
 
 def _joined(scope: Scope, value: Batched, axis: int | None, *, is_cat: bool) -> ast.expr | None:
-    """What stacking, or joining, the steps along `axis` gives; None where no rule does."""
     if axis is None or axis < 0:
         return None
     if value.kept:

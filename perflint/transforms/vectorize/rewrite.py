@@ -1,4 +1,4 @@
-"""The fixes of a loop over time: its statements on all of its steps at once, or else the loop as a graph."""
+"""The fixes of a loop over time: its statements on all steps at once, or else the loop as a graph."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _MOST = 6  # assumptions, beyond which a guard is no line that anybody reads
 
 @dataclass(frozen=True)
 class Vectorized:
-    """The `statements` that take the place of a loop, and what else changes; `title` and `safety` are its fix's."""
+    """The `statements` that replace a loop, and what else changes; `title` and `safety` are its fix's."""
 
     statements: tuple[ast.stmt, ...]
     others: tuple[Operation, ...]
@@ -67,7 +67,7 @@ class Vectorized:
 
 
 def vectorize(program: Program, loop: PlainLoop) -> Vectorized:
-    """What computes all steps of `loop` at once; raises Blocked."""
+    """Raises Blocked."""
     _check_around(program, loop)
     scope = with_targets(scope_of(program, loop, lift), loop)
     lines = [*lift_body(scope, loop.body)]
@@ -81,7 +81,6 @@ def vectorize(program: Program, loop: PlainLoop) -> Vectorized:
 
 
 def vectorize_where(program: Program, loop: PlainLoop, test: ast.expr, own: PlainLoop) -> Vectorized:
-    """Unswitch by `test`: `own`, a copy of the loop, counts on it; elsewhere the loop stays."""
     both = ast.copy_location(ast.If(located(test, loop), [own], [copy.deepcopy(loop)]), loop)
     made = vectorize(program.with_statements(loop, [both]), own)
     return replace(made, statements=(new(ast.If(test, list(made.statements), [copy.deepcopy(loop)])),))
@@ -102,7 +101,7 @@ def _check_around(program: Program, loop: PlainLoop) -> None:
 
 
 def _without_copies(program: Program, lines: list[Line]) -> Iterator[Line]:
-    """`lines` in which what a function made under a new name has the caller's at once: `h_ = f(x); h = h_`."""
+    """`lines` with what a function made under a new name as the caller's at once: `h_ = f(x); h = h_`."""
     read = Counter(part.id for line in lines for each in line.new for part in _loads(each))
     for line in lines:
         made, last = (None, None, *line.new)[-2:]
@@ -138,7 +137,7 @@ def _last_values(scope: Scope) -> Iterator[ast.stmt]:
 
 
 def vectorized_or_unswitched(program: Program, loop: PlainLoop) -> Fix:
-    """The fix that computes all steps of `loop` at once, or does so for one answer to a test; raises Blocked."""
+    """Raises Blocked."""
     try:
         return vectorize(program, loop).fix(program, loop)
     except Blocked:
@@ -157,7 +156,7 @@ def vectorized_or_unswitched(program: Program, loop: PlainLoop) -> Fix:
 
 
 def _peeled(program: Program, loop: PlainLoop) -> Fix | None:
-    """Take the first step in front of the loop, and compute all others at once; None where the body doesn't ask.
+    """Take the first step before the loop, and compute the others at once; None where the body doesn't ask.
 
     Raises Blocked.
     """
@@ -176,7 +175,6 @@ def _peeled(program: Program, loop: PlainLoop) -> Fix | None:
 
 
 def _where(program: Program, loop: PlainLoop, test: ast.expr, *, answer: bool) -> Fix:
-    """Unswitch the loop by `test`, and compute all steps at once for this `answer`; raises Blocked."""
     own = _Answered(test, answer=answer).visit(copy.deepcopy(loop))
     if all(isinstance(each, ast.Pass) for each in own.body):
         raise Blocked("one answer leaves a step nothing to do", test)
@@ -186,13 +184,13 @@ def _where(program: Program, loop: PlainLoop, test: ast.expr, *, answer: bool) -
 
 
 class _Answered(ast.NodeTransformer):
-    """Makes of a loop what it is for one answer to a test."""
+    """Reduces a loop to one answer to a test."""
 
     def __init__(self, test: ast.expr, *, answer: bool) -> None:
         self._test, self._answer = test, answer
 
     def visit(self, node: ast.AST) -> Any:
-        """The statement, or what is left of it; conditional expressions by the test become their part."""
+        """What is left of a statement; conditional expressions by the test become their part."""
         if isinstance(node, ast.expr):
             asked = (
                 each for each in ast.walk(node) if isinstance(each, ast.IfExp) and same_code(each.test, self._test)
@@ -231,7 +229,6 @@ def _invariant_test(program: Program, loop: PlainLoop, tests: list[ast.If | ast.
 
 
 def _is_invariant_test(program: Program, test: ast.expr, written: set[str]) -> bool:
-    """Is it invariant and pure, as that of an object need not be?"""
     for part in ast.walk(test):
         if isinstance(part, ast.Name | ast.Attribute):
             is_object = program.value(part).kind is Kind.INSTANCE and not isinstance(
@@ -253,16 +250,16 @@ def _is_drawn(program: Program, loop: PlainLoop, test: ast.expr) -> bool:
 
 @dataclass(frozen=True)
 class Assumption:
-    """What is assumed of a variable: `words` for it, and the `test` that asks at run time."""
+    """An assumption about a variable: in `words`, and the `test` that asks at run time."""
 
     words: str
     test: ast.expr
 
 
 def speculated(program: Program, loop: PlainLoop) -> Fix:
-    """The fix that computes all steps at once where what a run has shown is so again; raises Blocked.
+    """The fix that computes all steps at once if what a run showed is so again; raises Blocked.
 
-    Of what was seen, no more is assumed than the proof needs.
+    No more is assumed than the proof needs.
     """
     seen = program.seen_in(program.function_of(loop))
     assumed = [*_assumptions(program, loop, seen)][:_MOST] if seen else []
@@ -292,7 +289,6 @@ def _all(assumed: Sequence[Assumption]) -> ast.expr:
 
 
 def _assumptions(program: Program, loop: PlainLoop, seen: dict[str, Seen]) -> Iterator[Assumption]:
-    """What may be assumed of variables that the loop only reads, where the program doesn't tell."""
     asked = [*_asked_before(program, loop)]
     stored = {path_of(node) for node in own_nodes(loop) if _is_stored(node)}
     found: dict[str, ast.expr] = {}
@@ -341,14 +337,12 @@ def _is_stored(node: ast.AST) -> bool:
 
 
 def _is_bound(program: Program, node: ast.expr) -> bool:
-    """Is the variable set in front of the loop, by a parameter or an assignment, and left alone in it?"""
     root = root_of(node)
     values = program.get(Flow).graph(root).definitions(root) if isinstance(root, ast.Name) else frozenset()
     return bool(values) and all(isinstance(each, Definition) for each in values)
 
 
 def remedy(program: Program, loop: PlainLoop, kind: str, because: str) -> Remedy:
-    """The ways that can be proved to give the same, else what stands in the way of each."""
     tried: list[tuple[str, Fix | Blocked]] = []
     if kind == RECURRENCE and program.get(_runs_rnns):  # it is one for what stands in the way of this
         tried.append(("", _try(program, loop, vectorized_or_unswitched)))
@@ -373,7 +367,7 @@ def remedy(program: Program, loop: PlainLoop, kind: str, because: str) -> Remedy
 
 
 def _runs_rnns(program: Program) -> bool:
-    """Does it call what alone carries a state that can be computed for all steps at once: an RNN, or a Cell?"""
+    """Does it call an RNN or a Cell, which alone carry a state computable for all steps at once?"""
     return any(rnn_kind(program, each.func) for each in program.of_type(ast.Call))
 
 

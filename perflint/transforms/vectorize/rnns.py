@@ -43,7 +43,6 @@ def _module(scope: Scope, node: ast.Call) -> Module:
 
 
 def _carried_paths(scope: Scope, node: ast.Call) -> tuple[str, ...]:
-    """The paths of the loop-carried state that goes into `node`; raises Blocked."""
     state = state_argument(node)
     if state is None:
         raise Blocked("the RNN starts anew in each step", node)
@@ -70,7 +69,7 @@ def _flag(module: Module, name: str, position: int, default: bool, node: ast.AST
 
 
 def lift_rnn(scope: Scope, target: ast.expr, node: ast.Call) -> tuple[ast.stmt, list[State]]:
-    """`out, h = self.rnn(x_t, h)`: the statement that takes its place, and the states; raises Blocked."""
+    """`out, h = self.rnn(x_t, h)`: the statement that replaces it, and the states; raises Blocked."""
     if not isinstance(target, ast.Tuple) or len(target.elts) != 2 or not isinstance(target.elts[0], ast.Name):
         raise Blocked("the RNN's output and state are not kept apart", node)
     paths = _carried_paths(scope, node)
@@ -84,7 +83,6 @@ def lift_rnn(scope: Scope, target: ast.expr, node: ast.Call) -> tuple[ast.stmt, 
 
 
 def _sequence_call(scope: Scope, node: ast.Call, state: ast.expr) -> tuple[ast.expr, Batched]:
-    """The call of an RNN on all steps, and its outputs, still unnamed."""
     module = _module(scope, node)
     bidirectional = module.argument("bidirectional", 6)
     if bidirectional is not None and not (isinstance(bidirectional, ast.Constant) and not bidirectional.value):
@@ -109,7 +107,7 @@ def _sequence_call(scope: Scope, node: ast.Call, state: ast.expr) -> tuple[ast.e
 
 
 def lift_cell(scope: Scope, node: ast.Call) -> tuple[tuple[ast.stmt, ...], State | Parts]:
-    """The statements that take the place of one that calls a Cell, and what it gives; raises Blocked."""
+    """The statements that replace a call of a Cell, and what it gives; raises Blocked."""
     paths = _carried_paths(scope, node)
     if any("." in path for path in paths):
         raise Blocked("the Cell's state is an attribute", node)
@@ -144,7 +142,6 @@ def _unread(scope: Scope) -> str:
 
 
 def _last(scope: Scope, path: str) -> ast.expr | None:
-    """The name of a state's last value that no output tells; None where nothing needs it."""
     if root_of(path) not in scope.facts.live_out:
         return None
     return reference(path if path.isidentifier() else scope.draft.taken.fresh(f"{root_of(path)}_last"))
@@ -217,7 +214,6 @@ def _check_first_states(scope: Scope, paths: tuple[str, ...], node: ast.AST, *, 
 
 
 def _ranks(scope: Scope, target: ast.AST, value: ast.expr | None) -> Iterator[int | None]:
-    """The ranks of the tensors, of a pair too, in what `target` is given, or `value`."""
     known = scope.program.value(target if value is None else value)
     if value is not None and known.kind is Kind.SEQUENCE:
         elements = scope.program.get(Shapes).elements(target) if isinstance(target, ast.expr) else []
@@ -234,7 +230,6 @@ def is_left(values: Mapping[str, Value], path: str) -> bool:
 
 
 def is_of(value: Value, path: str) -> bool:
-    """Is it the state that the next step expects under `path`?"""
     if isinstance(value, Parts):
         return bool(value.items) and all(is_of(each, f"{path}[{k}]") for k, each in enumerate(value.items))
     return isinstance(value, State) and value.path == path

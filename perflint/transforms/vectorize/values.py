@@ -1,4 +1,4 @@
-"""The values of a loop's body when all steps are computed at once, and how their time axis moves."""
+"""The values of a loop's body in all steps at once, and how their time axis moves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MANY = 99
 
 @dataclass(frozen=True)
 class Invariant:
-    """A loop-invariant value; `rank` is None where the number of axes is not known."""
+    """A loop-invariant value; `rank` is None where the number of axes is unknown."""
 
     code: ast.expr
     rank: int | None = None
@@ -21,12 +21,11 @@ class Invariant:
 
 @dataclass(frozen=True)
 class Batched:
-    """A tensor that differs from step to step: `code` holds all steps, side by side along `axis`, the time axis.
+    """A tensor that differs between steps: `code` holds all of them along `axis`, the time axis.
 
-    One step has `least` to `most` axes. Where it is `kept`, one step still has `axis`, of size 1 (`x[:, t : t + 1]`);
-    otherwise it has no such axis (`x[:, t]`). Steps `of` the same have as many axes as each other. `own`: it was
-    computed, and is no view of what was there before; `dense`: it is contiguous; `fresh`: nothing else holds the memory
-    of `code`, and no gradient needs it as it is, so that whoever gets it may write to it.
+    One step has `least` to `most` axes. Where it is `kept`, a step has `axis`, of size 1 (`x[:, t : t + 1]`); otherwise
+    it lacks it (`x[:, t]`). Steps `of` the same have equally many axes. `own`: computed, no view of older memory;
+    `dense`: contiguous; `fresh`: nothing else holds its memory, and no gradient needs it, so that it may be written to.
     """
 
     code: ast.expr
@@ -41,7 +40,6 @@ class Batched:
 
     @property
     def axes_after(self) -> int:
-        """The least number of axes after the time axis."""
         return self.least - self.axis - (1 if self.kept else 0)
 
     @property
@@ -68,13 +66,12 @@ class Batched:
         return replace(self, code=moved(self.code, self.axis, axis), axis=axis, dense=False)
 
     def in_front(self) -> Batched:
-        """The same value, time in front; an axis of size 1 stays."""
         if not self.kept:
             return self.at(0)
         return replace(self, code=moved(self.code, self.axis, 0) if self.axis else self.code).loosened(0)
 
     def loosened(self, axis: int | None = None) -> Batched:
-        """The same value with its axis of size 1 apart from the time axis, which stands at `axis` now."""
+        """The same value, its axis of size 1 apart from the time axis, now at `axis`."""
         if not self.kept:
             return self
         code = expression("{x}.unsqueeze({axis})", x=self.code, axis=self.axis + 1)
@@ -93,9 +90,9 @@ class Batched:
 
 @dataclass(frozen=True)
 class Induction:
-    """The loop's induction variable, which runs from `first` to before `stop`; plus `offset`.
+    """The induction variable, from `first` to before `stop`, plus `offset`.
 
-    `end` is the expression that `stop` was written from, where the loop's head has one.
+    `end` is the expression that `stop` was written from, if the loop's head has one.
     """
 
     first: ast.expr
@@ -113,9 +110,9 @@ class Carried:
 
 @dataclass(frozen=True)
 class State:
-    """The state that an RNN left: `outputs` are the states of all steps, where it is a Cell's output.
+    """The state that an RNN left: `outputs` are all steps' states, as a Cell's output.
 
-    `last` is a Cell's state after the last step, where there is one.
+    `last` is a Cell's state after the last step, if there is one.
     """
 
     path: str
@@ -156,7 +153,6 @@ def picked(code: ast.expr, axis: int, item: ast.expr) -> ast.expr:
 
 
 def indexed(code: ast.expr, items: list[ast.expr], *, whole: bool = False) -> ast.expr:
-    """`code` indexed by `items`, without the whole axes at the end unless they are wanted."""
     while items and not whole and is_full(items[-1]):
         items = items[:-1]
     if not items:

@@ -1,7 +1,7 @@
-"""Has a process see folders through a cover, which takes all that it and its children write, however they do.
+"""Has a process see folders through an overlay, which takes all that it and its children write.
 
-It is an overlay of Linux's in a mount namespace of the process's own, and ends with its last process. As `python -m
-perflint.verify.agent.cover FOLDER ROOT ...` this tells by its exit code whether that can be had here.
+It is mounted in a namespace of the process's own, and ends with its last process. `python -m
+perflint.verify.agent.cover FOLDER ROOT ...` tells by its exit code whether that can be had here.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ _MOST = 20_000  # files whose owners are looked at
 
 
 def cover(into: Path, roots: Sequence[str], ours: Sequence[str] = ()) -> None:
-    """Have what is written below `roots` end up below `into` instead, but not what is written to the folders `ours`.
-
-    Raises OSError where that can't be had.
+    """Have writes below `roots` end up below `into`, except those to the folders `ours`; raises OSError where that
+    fails.
     """
     if not _SPECIAL.isdisjoint("".join((*roots, str(into)))) or any(into.is_relative_to(each) for each in roots):
         raise OSError(f"{into}: no place for a cover of {', '.join(roots)}")
@@ -84,9 +83,9 @@ def _changes(into: Path, number: int, root: str) -> Iterator[tuple[str, Path | N
 
 
 def _private(roots: Sequence[str]) -> str:
-    """Let this process have mounts of its own; the options that a mount needs then.
+    """Give this process mounts of its own; the options that a mount needs then.
 
-    Whoever has no right to that may have it as the only user that there is: what is others' could not be written to.
+    Without the right to that, it becomes the only user of a namespace, where files of others can't be written.
     """
     libc, owner, group = ctypes.CDLL(None, use_errno=True), os.getuid(), os.getgid()
     options = ""
@@ -104,8 +103,6 @@ def _private(roots: Sequence[str]) -> str:
 
 
 def _renaming(usual: Callable[..., None], roots: tuple[str, ...]) -> Callable[..., None]:
-    """Renames folders below a cover as well, which overlays refuse to."""
-
     @functools.wraps(usual)
     def renamed(src: Any, dst: Any, **named: Any) -> None:
         try:

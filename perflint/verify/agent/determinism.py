@@ -27,9 +27,9 @@ _FILTERS = ("simplefilter", "filterwarnings", "resetwarnings")
 
 
 def repeat(torch: Any) -> None:
-    """Have torch compute by algorithms that repeat, where there are any, and say nothing of others.
+    """Have torch use deterministic algorithms where there are any, without warnings about others.
 
-    A program may turn warnings into errors: its own filters come behind this one.
+    A program may turn warnings into errors, so its own filters come behind this one.
     """
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.benchmark = False
@@ -76,9 +76,8 @@ def reseed() -> None:
 
 
 def seed_numpy(numpy: Any, seed: int, *, other_samples: bool) -> None:
-    """Seed numpy, and what draws a seed from the system: with `other_samples` by other numbers.
-
-    Generators of all kinds do, and seed sequences, such as the environments of gymnasium make.
+    """Seed numpy, and what draws its seed from the system, such as gymnasium's environments: with `other_samples`
+    differently.
     """
     numpy.random.seed(seed)
     _numpy_seeds.seed(seed + other_samples * _OTHER_SAMPLES)  # generators that the program holds can't be reseeded
@@ -86,14 +85,12 @@ def seed_numpy(numpy: Any, seed: int, *, other_samples: bool) -> None:
 
 
 def _worker_seed() -> int:
-    """The seed of a loader's worker; all forked workers share the state of their parent."""
     data = sys.modules.get("torch.utils.data")
     worker = data.get_worker_info() if data else None
     return worker.seed if worker else 0
 
 
 def shift_seeds(library: str, by: int) -> None:
-    """Add `by` to every seed that the program gives to an imported library."""
     for place in _SEEDERS[library]:
         path, _, name = place.rpartition(".")
         owner = functools.reduce(getattr, path.split(".")[1:], sys.modules[library])
@@ -112,10 +109,10 @@ def _shifted(seeder: Any, by: int) -> Any:
 
 
 def distort_clocks(times: int) -> None:
-    """Make clocks run `times` as fast for a moment, then as slow for a while, so that printed times differ.
+    """Make clocks alternate between `times` as fast and as slow, so that printed times differ.
 
-    Short times become longer, so that enough digits of them differ, and long ones shorter; no clock runs far ahead, as
-    a program may wait by it. Dates are left alone: they aren't compared, and their class can't be patched.
+    Short times grow, so that enough digits differ, and long ones shrink; no clock runs far ahead, as a program may wait
+    by it. Dates are left alone: they aren't compared, and their class can't be patched.
     """
     for name in _CLOCKS:
         for suffix, second in (("", 1), ("_ns", 1_000_000_000)):
@@ -125,7 +122,7 @@ def distort_clocks(times: int) -> None:
 
 @dataclass(frozen=True)
 class _Distorted:
-    """A clock that is distorted from its reading `begin` on; a second has `second` of its units."""
+    """A clock distorted from its reading `begin` on; a second has `second` of its units."""
 
     clock: Callable[[], float]
     begin: float

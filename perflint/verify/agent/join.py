@@ -92,7 +92,6 @@ class Agent:
 
     @functools.cached_property
     def _is_first(self) -> bool:
-        """Whether no other process of this rank has come to such a step before, as that may have started this one."""
         rank, ranks = rank_and_ranks()
         first = self._run / f"rank {rank} of {ranks}"
         with suppress(FileExistsError):
@@ -107,7 +106,7 @@ class Agent:
         self._gate.passed(kind)
 
     def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps a function so that its calls count as steps, except recursive ones, by their depth of nesting.
+        """Have calls of a function count as steps, by their depth of nesting; recursive calls don't.
 
         Not for generators and coroutines, whose calls do nothing yet.
         """
@@ -138,7 +137,6 @@ class Agent:
         return counted
 
     def _due(self, holds: object, line: int) -> object:
-        """Whether a test holds, or is taken to: the second time that it is asked, and then once in a while."""
         self._tested[line] += 1
         return holds or self._tested[line] % SHORT == _SECOND
 
@@ -155,11 +153,11 @@ def _cut(iterable: Iterable[object]) -> Iterator[object]:
 
 class _Thread(threading.local):
     def __init__(self) -> None:
-        self.running: list[int] = []  # their ids
+        self.running: list[int] = []
 
 
 def _print_whole_lines() -> None:
-    """Buffer lines: torchrun starts ranks with `python -u` and one pipe, in which parts of lines would mingle."""
+    """Buffer lines: torchrun runs ranks with `python -u` and one pipe, in which parts of lines would mingle."""
     output = sys.stdout
     if isinstance(output, io.TextIOWrapper) and output.write_through:
         output.reconfigure(line_buffering=True, write_through=False)

@@ -1,6 +1,6 @@
-"""Keeps the content of files before a program writes to them, and restores it, also after a crash.
+"""Keeps the content of files before a program changes them, and restores it, also after a crash.
 
-Each entry is a file of the journal: a line of JSON on what was at a path, followed by its content if it was a file.
+Each entry is a file: a line of JSON on what was at a path, then its content if that was a file.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from perflint.documents import digest
 from perflint.shim.hooks import AfterImport, before
 from perflint.verify.agent.cover import is_covered
 from perflint.verify.messages import Undoable
@@ -71,7 +71,7 @@ _DEVICES = ("/dev/", "/proc/", "/sys/")
 
 
 class Entry(NamedTuple):
-    """What was at a path, `own` if that is below the program's folders.
+    """What was at a path, `own` if below the program's folders.
 
     `was` is "file", "folder", "link" (to `target`), "node" (a pipe or socket) or "nothing".
     """
@@ -88,7 +88,7 @@ class Entry(NamedTuple):
 
 
 class Journal:
-    """Notes what is about to be changed, except in the folders `ours`; `roots` are its own."""
+    """Notes what is about to change, except in the folders `ours`; `roots` are the program's own."""
 
     def __init__(self, folder: Path, roots: Sequence[str], ours: Sequence[str]) -> None:
         self._folder = folder
@@ -96,9 +96,9 @@ class Journal:
         self._ours = tuple(f"{os.path.realpath(each)}{os.sep}" for each in (*ours, str(folder)) if each)
 
     def watch(self, others: Mapping[str, AfterImport]) -> dict[str, AfterImport]:
-        """Note all changes from now on; return what is to be done after imports, which is also what `others` do.
+        """Note all changes from now on; return callbacks after imports, those of `others` included.
 
-        Patches functions of Python: an audit hook would be called for each `id` of an object, which slows programs.
+        Patches Python's functions: an audit hook would be called for each `id` of an object, which slows programs.
         """
         for owner, name in ((builtins, "open"), (io, "open"), (os, "open"), (tarfile, "bltn_open")):
             _replace(owner, name, self._opening)
@@ -111,8 +111,8 @@ class Journal:
         accessor = getattr(pathlib, "_NormalAccessor", None)  # Python 3.10 has the functions in here as well
         for name in filter(partial(hasattr, accessor), ("open", *_TOUCHED)):
             setattr(accessor, name, staticmethod(getattr(io if name == "open" else os, name)))
-        libraries = {name: partial(self._watch_writers, writers) for name, writers in _WRITERS.items()}
-        return {**others, **{name: _both(watch, others.get(name)) for name, watch in libraries.items()}}
+        watching = (partial(self._watch_writers, writers, others.get(name)) for name, writers in _WRITERS.items())
+        return {**others, **dict(zip(_WRITERS, watching, strict=True))}
 
     def _opening(self, file: object = None, mode: object = "r", *_: object, **named: object) -> None:
         how = named.get("flags", mode)
@@ -132,7 +132,7 @@ class Journal:
                 self._keep(Path(os.fsdecode(target), Path(path).relative_to(folder)))
 
     def _starting(self, command: object = "", *_: object, **named: object) -> None:
-        """Keep what the arguments of another program name below the program's own folders: it may write there."""
+        """Keep what the arguments of another program name below the roots: it may write there."""
         words = [*filter(None, _words(named.get("command", named.get("args", command))))]
         given = [Path(str(named.get("cwd") or ""), word).resolve() for word in words]
         given = [path for path in given if _may_exist(path)]
@@ -142,16 +142,17 @@ class Journal:
                 for each in (path, *(folder for folder in path.parents if not folder.exists())):
                     self._keep(each, follow=True)
 
-    def _watch_writers(self, writers: Mapping[str, int], library: ModuleType) -> None:
+    def _watch_writers(self, writers: Mapping[str, int], other: AfterImport | None, library: ModuleType) -> None:
         for name, place in writers.items():
             owner: Any = library
             *around, last = name.split(".")
             for each in around:
                 owner = getattr(owner, each)
             setattr(owner, last, before(getattr(owner, last), partial(self._writing, place)))
+        if other:
+            other(library)
 
     def _writing(self, place: int, *given: object, **named: object) -> None:
-        """Keep the file that an argument names, but not where the next one says that it is only read."""
         file, mode, *_ = (*given[place:], None, None)
         file = file or next((named[name] for name in _NAMES if name in named), None)
         if isinstance(file, str | os.PathLike) and named.get("mode", mode) != "r":
@@ -180,7 +181,7 @@ class Journal:
         entry = _entry(path, path.startswith(self._roots))
         if entry is None:
             return
-        place = self._folder / blake2b(os.fsencode(path), digest_size=16).hexdigest()
+        place = self._folder / digest(os.fsencode(path))
         if place.exists():
             return
         whole = place.with_suffix(f".{os.getpid()}")
@@ -195,7 +196,6 @@ class Journal:
 
 
 def journaled(orders: Undoable, run: Path, watched: dict[str, AfterImport]) -> dict[str, AfterImport]:
-    """What is `watched`, with changes noted from now on if that is asked for."""
     if not orders.journal:
         return watched
     covered = orders.cover if is_covered(orders.place(run)) else ()
@@ -247,15 +247,6 @@ def _entry(path: str, own: bool) -> Entry | None:
 def _below(folder: Path) -> Iterator[str]:
     if folder.is_dir() and not folder.is_symlink():
         yield from map(str, folder.rglob("*"))
-
-
-def _both(first: AfterImport, second: AfterImport | None) -> AfterImport:
-    def both(module: ModuleType) -> None:
-        first(module)
-        if second:
-            second(module)
-
-    return both
 
 
 def entries(journal: Path) -> list[tuple[Entry, Path]]:
@@ -334,7 +325,7 @@ def _restore(entry: Entry, place: Path) -> None:
 
 
 def _write(entry: Entry, place: Path, path: Path) -> None:
-    """Put a file's content back, whole or not at all, but where it has further names: these name the same file."""
+    """Restore a file's content atomically, or in place where it has further names."""
     found = path.lstat() if path.exists() else None
     has_names = found and found.st_ino == entry.inode and found.st_nlink > 1
     into = path if has_names else path.with_name(f"{path.name}.perflint")

@@ -33,10 +33,9 @@ _PASS = "_perflint_pass"  # an attribute of iterators
 
 
 class Read(NamedTuple):
-    """A batch that a loader has yielded, in pass `number` over the dataset number `data`, of `length` batches.
+    """A batch that a loader has yielded in pass `number` over dataset number `data`, of `length` batches.
 
-    `samples` are the indices that its sampler yielded, empty without a sampler. `columns` has digests of each sample's
-    part of each tensor.
+    `samples` are the sampler's indices, if any; `columns` has digests of each sample's part of each tensor.
     """
 
     number: int
@@ -51,7 +50,7 @@ class Read(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """What the step `number` leaves in `name`: taken eagerly, and by a replay from the same state."""
+    """What step `number` leaves in `name`: taken eagerly, and by a replay from the same state."""
 
     number: int
     name: str
@@ -60,7 +59,6 @@ class Replayed(NamedTuple):
 
 
 def recorded(folder: Path) -> int:
-    """The last step that all ranks have recorded in a folder."""
     steps = {path: [int(each.stem) for each in path.glob("*.pt")] for path in (folder, *folder.glob("rank *"))}
     return min(max(each, default=0) for each in steps.values())
 
@@ -81,7 +79,7 @@ class _Step:
 
 
 class Recorder:
-    """Writes a file for each step, one for what follows the last step, and one for each checkpoint."""
+    """Writes a file for each step, one for what follows the last, and one for each checkpoint."""
 
     def __init__(self, recording: Recording) -> None:
         self._orders = recording
@@ -112,7 +110,7 @@ class Recorder:
         iterator.__next__ = after(iterator.__next__, self._unseen()(self._note_batch))  # type: ignore[method-assign]
 
     def note_output(self, function: Callable[..., Any], result: object) -> None:
-        """Record what a function returned, and what has become of the last result: its memory may be reused."""
+        """Record a function's result, and what became of its last one, whose memory may be reused."""
         self._calls[function] += 1
         if self._calls[function] > _MOST_CALLS or _is_capturing():
             return
@@ -128,7 +126,7 @@ class Recorder:
 
     @contextmanager
     def _unseen(self) -> Iterator[None]:
-        """Outside of modes: those of a program see all calls, one of ours looks for reads that no graph can hold."""
+        """Outside of modes: a program's see all calls, one of ours looks for reads that no graph can hold."""
         from torch._C import DisableTorchFunction
         from torch.utils._python_dispatch import _disable_current_modes
 
@@ -163,7 +161,7 @@ class Recorder:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """What happens meanwhile is not recorded."""
+        """Record nothing meanwhile."""
         kept = self._step, self._last, self._calls
         self._step, self._last, self._calls = _Step(), [], Counter()
         try:
@@ -172,7 +170,6 @@ class Recorder:
             self._step, self._last, self._calls = kept
 
     def held(self, result: object) -> Tensors:
-        """Samples of the state of the program, and of what a step has returned."""
         named = {**self._holders.state().tensors(), **{f"{OUTPUT}{path}": each for path, each in values_in(result)}}
         with self._unseen():
             return self._samples(named.items())
@@ -182,7 +179,6 @@ class Recorder:
         self._step.replays += [Replayed(self._number, *pair) for pair in pairs]
 
     def _write_rest(self, process: int) -> None:
-        """At exit, write what came after the last step, but not in a forked process."""
         if self._number and os.getpid() == process and not self._recording.reference:
             self._write(self._number + 1, vars(self._step))
 
@@ -206,7 +202,6 @@ class Recorder:
         return {**content, "tensors": self._copies(kept), "rng": determinism.rng_states(), "gaps": gaps}
 
     def _restart(self, state: State) -> None:
-        """Go on from the state that the run in the folder `follow` had here."""
         import torch
 
         self.restarts += 1
@@ -225,7 +220,7 @@ class Recorder:
         return {name: self._value(tensor.detach()).to("cpu", copy=True) for name, tensor in named}
 
     def _samples(self, named: Iterable[tuple[str, Any]]) -> Tensors:
-        """Copies of small tensors; of large ones a sample, the RMS and a digest."""
+        """Small tensors as they are; of large ones a sample, the RMS and a digest."""
         samples: Tensors = {}
         for name, tensor in named:
             value = self._value(tensor.detach())
@@ -270,7 +265,7 @@ class Recorder:
 
 
 class Reads:
-    """Tells `note` of each batch. With `other_samples`, random samples are drawn from other numbers, in that order."""
+    """Tells `note` of each batch; with `other_samples`, random samples are drawn from other numbers, in that order."""
 
     def __init__(self, note: Callable[[Read], None], *, other_samples: bool) -> None:
         self._note, self._other_samples = note, other_samples
@@ -314,8 +309,6 @@ class Reads:
 
 
 class _Pass:
-    """One pass of a loader over its data, with the indices that it has asked for `ahead` of their batches."""
-
     def __init__(self, number: int, data: int, iterator: Any) -> None:
         self.sampler, self.ahead = iterator._sampler_iter, deque[Any]()
         self._number, self._data, self._length = number, data, None
@@ -335,7 +328,7 @@ class _Pass:
 
 
 def _brief(tensor: Any) -> Any:
-    """A small tensor, or the digest of a large one: there may be one for each of thousands of steps."""
+    """A small tensor, or a large one's digest: there may be one for each of thousands of steps."""
     return tensor.detach().cpu().clone() if tensor.numel() <= _FEW else digest(tensor)
 
 
@@ -345,10 +338,10 @@ def _is_capturing() -> bool:
 
 
 def take_twice(steps: Steps, recorder: Recorder, module: Any) -> None:
-    """Have graphed steps run eagerly first, for what is recorded in their middle, and go on with what a replay makes.
+    """Take graphed steps eagerly first, to record their middle, and go on with what a replay makes.
 
-    A replay that computes something else shows in the step that follows; where that restarts, it is compared with the
-    same step taken eagerly. `module` is that of `graphed_step`.
+    A replay that computes something else shows in the next step; where that restarts, it is compared with the same step
+    taken eagerly. `module` is that of `graphed_step`.
     """
     kind = module.GraphedStep
     take = kind._replay
@@ -375,8 +368,6 @@ def take_twice(steps: Steps, recorder: Recorder, module: Any) -> None:
 
 
 class _Held:
-    """What a graphed step may change, as it is now."""
-
     def __init__(self, scene: Any) -> None:
         import torch
 

@@ -25,13 +25,13 @@ _ATTENTION = torch.nn.functional.scaled_dot_product_attention
 
 
 def prefer_plain_kernels() -> None:
-    """Disable kernels that don't support double precision or keep intermediate results of their own."""
+    """Disable kernels without double precision, or that keep intermediate results to themselves."""
     torch._C._set_mkldnn_enabled(False)
     torch.backends.cudnn.enabled = False
 
 
 class _PlainAttention(TorchFunctionMode):
-    """While entered, attention is computed by plain kernels, unless it has dropout: those would draw another mask."""
+    """Unless it has dropout: plain kernels would draw another mask."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -42,10 +42,10 @@ class _PlainAttention(TorchFunctionMode):
 
 
 class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While entered, each operation on floats runs once more on shadows in double precision, one for each storage.
+    """Runs each operation on floats once more on double precision shadows, one for each storage.
 
-    The program goes on with its own numbers, so that it takes the same branches and draws the same random values.
-    `gaps` names operations without double precision: values computed from theirs have no reference.
+    The program goes on with its own numbers, so it takes the same branches and draws the same random values. `gaps`
+    names operations without double precision: values computed from theirs have no reference.
     """
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _doubles(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """The arguments in double precision; kernels of fused optimizers take what they only read for float32."""
+        """The arguments in double precision; fused optimizers' kernels take read-only ones for float32."""
         if not func.__name__.startswith("_fused_"):
             return tree_map(self._double, (args, kwargs))
         changed = {id(each) for each in _written(func, args, kwargs)}
@@ -180,7 +180,7 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _uncompiled() -> AbstractContextManager[Any]:
-    """Have compiled functions run eagerly: their kernels tell no mode what they compute, and tracing would enter it."""
+    """Have compiled functions run eagerly: modes don't see into their kernels, and tracing would enter the mode."""
     stance: Any = getattr(torch.compiler, "set_stance", nullcontext)  # torch 2.6 and later
     try:
         return stance("force_eager")  # type: ignore[no-any-return]

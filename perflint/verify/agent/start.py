@@ -1,4 +1,4 @@
-"""Starts the user's program patched, under the orders of an agent: `python -m perflint.verify.agent.start`."""
+"""Starts the user's program patched, under orders: `python -m perflint.verify.agent.start`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program holds: the tensors in nested values, with their digests, and all of its state after a step."""
+"""What a program holds: tensors in nested values and their digests, and its whole state after a step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ATTRIBUTES = (*_NUMBERS, str, list, tuple, Mapping)  # which are looked at, as 
 
 
 class Holders:
-    """The modules of a program and the optimizers that have stepped, in the order of their creation and first step."""
+    """The living modules, in order of creation, and optimizers that have stepped, in order of their first step."""
 
     def __init__(self) -> None:
         self._modules: _Known = {}
@@ -70,7 +70,7 @@ def _alive(known: _Known) -> list[Any]:
 
 
 class State:
-    """The parameters that `optimizers` step, their gradients, options and state; other parameters and buffers."""
+    """The parameters of `optimizers` with gradients, options and averages; other parameters and buffers."""
 
     def __init__(self, optimizers: Sequence[Any], modules: Sequence[Any]) -> None:
         self._optimizers, self._modules = optimizers, modules
@@ -79,7 +79,6 @@ class State:
         return dict(self._named())
 
     def restore(self, tensors: Mapping[str, Any]) -> None:
-        """Overwrite in place what is not made anew by the program."""
         import torch
 
         with torch.no_grad():
@@ -168,7 +167,6 @@ def _leaves(value: object, path: str, above: tuple[int, ...]) -> Iterator[tuple[
 
 
 def _children(value: object) -> Iterable[tuple[Any, Any]] | None:
-    """The children of a container, by name; None for a leaf, which a list of numbers is, too."""
     from torch import Tensor
 
     if isinstance(value, Mapping):
@@ -203,7 +201,6 @@ def _array(value: object) -> Any:
 
 
 def digest(value: object) -> str:
-    """A digest of the values, types and shapes of tensors, and of the repr of other values."""
     from torch import Tensor
 
     mark = blake2b(digest_size=16)
@@ -217,7 +214,7 @@ def digest(value: object) -> str:
 
 
 def _sums(tensor: Any) -> bytes:
-    """Sums of the elements' bits, each times a factor of its place, computed on the tensor's device.
+    """Sums of the elements' bits, each times a factor of its place, on the tensor's device.
 
     At most 32 bits at a time: products would lose the highest bits, which hold the signs.
     """
@@ -232,7 +229,7 @@ def _sums(tensor: Any) -> bytes:
 
 
 def _sum(part: Any, factors: Any) -> Any:
-    """The sum of all products, modulo 2^64; on a CPU of a few at a time, which stay in its cache and on one core."""
+    """The sum of products modulo 2^64; on a CPU few at a time, which stay in cache and on one core."""
     few = _ON_A_CORE if part.device.type == "cpu" else _AT_ONCE
     sums = [(each.long() * factor).sum() for each, factor in zip(part.split(few), factors.split(few), strict=True)]
     return functools.reduce(operator.add, sums)
@@ -240,7 +237,7 @@ def _sum(part: Any, factors: Any) -> Any:
 
 @functools.lru_cache(maxsize=8)
 def _factors(device: Any) -> Any:
-    """Odd numbers for the places of a part, mixed as by splitmix64: doi.org/10.1145/2660193.2660195."""
+    """Odd factors for places, mixed as by splitmix64: doi.org/10.1145/2660193.2660195."""
     import torch
     from torch.utils._python_dispatch import _disable_current_modes
 

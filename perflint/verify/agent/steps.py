@@ -1,7 +1,7 @@
 """Counts the steps of a program, and stops it at those that the verifier names.
 
-A step is a step of an optimizer, a batch of a loader, a backward pass, or a call of a function with fixes. Batches
-behind which nothing is differentiated are steps of an evaluation as well.
+A step is an optimizer's, a loader's batch, a backward pass, or a call of a function with fixes. Batches that nothing is
+differentiated after are evaluation batches, too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def calls(depth: int) -> str:
 
 
 def unit_of(kinds: Iterable[str]) -> str:
-    """The kind of steps to count; "" without any. Of calls, the outermost that happen several times."""
+    """The kind of steps to count, "" if none happened. Of calls, the outermost that happen several times."""
     numbers = Counter(kinds)
     by_depth = sorted((kind for kind in numbers if kind.startswith(CALLS)), key=len)
     several = [kind for kind in by_depth if numbers[kind] >= _SEVERAL]
@@ -53,12 +53,12 @@ def unit_of(kinds: Iterable[str]) -> str:
 
 
 def is_ours(iterator: Any) -> bool:
-    """Whether perflint itself reads from a loader, to try out its samples."""
+    """Whether perflint itself reads from a loader, to try out samples."""
     return type(iterator._dataset).__module__.partition(".")[0] == "perflint"
 
 
 class Steps:
-    """Calls `passed` for each step of the kind `unit`, or of any kind if that is "", in this process alone."""
+    """Calls `passed` for each step of the kind `unit` ("": any) in this process."""
 
     def __init__(self, unit: str, passed: Passed) -> None:
         self._unit, self._passed, self._process = unit, passed, os.getpid()
@@ -82,7 +82,7 @@ class Steps:
             Tensor.backward = outermost(Tensor.backward, counted)  # type: ignore[method-assign]
 
     def watch_replays(self, module: Any) -> None:
-        """After each replay of a step, count what had happened when it was captured."""
+        """Count after each replay of a step what happened at its capture."""
         kind = module.StepReplay
         capture, happened = kind.__init__, weakref.WeakKeyDictionary[Any, tuple[str, ...]]()
 
@@ -119,7 +119,7 @@ class Steps:
                 self._passed(kind)
 
     def _ask(self, iterator: Any) -> None:
-        """Count the batch that is asked for; and the last one, where a loop over batches has done without gradients."""
+        """Count the batch asked for, and the last one as an evaluation's if nothing was differentiated since."""
         if is_ours(iterator):
             return
         if self._asked.get(iterator) == self._backward:
@@ -128,9 +128,9 @@ class Steps:
         self.happened(BATCH)
 
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        """Count the steps of one optimizer: a program with several takes one step of each for a batch.
+        """Count one optimizer's steps: a program with several steps each of them for a batch.
 
-        It is the one that stepped first after all others: before its step, a graph of the others may still be needed.
+        It is the one that first stepped after all others: before its step, a graph of the others may still be needed.
         """
         leader = self._leader() if self._leader else None
         self._others = 0 if optimizer is leader else self._others + 1
@@ -142,8 +142,6 @@ class Steps:
 
 
 class Gate:
-    """Stops this process at the steps that the verifier names, first at `until`, and reports how it came there."""
-
     def __init__(self, address: str, until: int = 0) -> None:
         self._address = address
         self._verifier: Connection | None = None
@@ -233,7 +231,7 @@ def host() -> str:
 
 
 def keep_sockets(run: Path) -> None:
-    """Have multiprocessing keep its sockets in the folder of a run, which goes with it however this process ends."""
+    """Have multiprocessing keep sockets in the folder of a run, which is removed however this process ends."""
     config: dict[str, object] = current_process()._config  # type: ignore[attr-defined]
     config.setdefault("tempdir", str(run))  # children inherit it
 

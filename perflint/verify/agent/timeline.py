@@ -28,7 +28,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Span:
-    """The time from `begin` to `end`, in seconds since its timeline began, in which work took a `share` of it."""
+    """Seconds `begin` to `end` of a timeline, a `share` of which a lane worked."""
 
     lane: str  # one of LANES
     begin: float
@@ -38,10 +38,10 @@ class Span:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A few consecutive steps, from idle device to idle device; `steps` holds the seconds at which each ended.
+    """A few consecutive steps from idle device to idle device, and the seconds at which each ended.
 
-    `lanes` are those that could be observed. Observed steps took `slowdown` times as long as timed ones, to whose
-    length all is scaled.
+    `lanes` could be observed. Observed steps took `slowdown` times as long as timed ones, to whose length all is
+    scaled.
     """
 
     seconds: float
@@ -74,7 +74,7 @@ def timeline(
 ) -> Timeline:
     """The timeline of steps from `begin` to `ends`: the GPU was `busy` (None if unknown).
 
-    The host waited for the GPU where it was `blocked`, and for loaders where it had to `fetch`; else it was at work.
+    The host waited for the GPU where it was `blocked`, and for loaders where it had to `fetch`; else it worked.
     """
     end = ends[-1]
     waits = united(clipped([*blocked, *fetch], begin, end))
@@ -109,7 +109,7 @@ def gaps(intervals: Sequence[Interval], begin: float, end: float) -> list[Interv
 
 
 def blocks(intervals: Iterable[Interval], finest: float) -> Iterator[tuple[float, float, float]]:
-    """Ordered intervals, those with gaps of at most `finest` merged: begin, end, and the share that they take of it."""
+    """Merge ordered intervals over gaps of at most `finest`: begin, end, and the share that they fill."""
     groups: list[list[Interval]] = []
     for interval in intervals:
         if groups and interval[0] - groups[-1][-1][1] <= finest:
@@ -166,15 +166,12 @@ def _now() -> float:
 
 
 def _seconds(nanoseconds: int) -> float:
-    """Seconds since the import, so that fractions are kept."""
+    """Seconds since the import, which keeps fractions."""
     return (nanoseconds - _ZERO) / 1e9
 
 
 class Kineto:
-    """A profiler of the device's work and CUDA's calls, or, on the `host`, of torch's operations, with their `shapes`.
-
-    `device`: is there one to be profiled?
-    """
+    """A profiler of the device's work and CUDA calls, or, on the `host`, of torch's operations with `shapes`."""
 
     def __init__(self, *, device: bool, host: bool = False, shapes: bool = False) -> None:
         profiler = sys.modules["torch"].profiler
@@ -189,7 +186,7 @@ class Kineto:
 
     @classmethod
     def started(cls, *, device: bool, host: bool = False, shapes: bool = False) -> Kineto | None:
-        """One that records from now on; None if that can't be, as where the program profiles itself."""
+        """One that records from now on; None if the program itself profiles, say."""
         with suppress(RuntimeError):
             return cls(device=device, host=host, shapes=shapes)
         return None
@@ -207,9 +204,9 @@ class Kineto:
 
 
 def seen(events: Sequence[Any], device: object) -> tuple[list[Interval] | None, list[Interval]]:
-    """When the device had work, None where too many kernels are missing, and when the host waited for it.
+    """When the device worked, None where too many kernels are missing, and when the host waited for it.
 
-    The device's clock may be behind or ahead: no work begins before it is launched, and an idle device begins at once.
+    The device's clock may be off: no work begins before its launch, and an idle device begins at once.
     """
     calls = [event for event in events if event.device_type() != device]
     work = [event for event in events if event.device_type() == device and is_work(event)]
@@ -223,7 +220,7 @@ def seen(events: Sequence[Any], device: object) -> tuple[list[Interval] | None, 
 
 
 def lag_of(work: Iterable[Any], calls: Iterable[Any]) -> int:
-    """The nanoseconds by which the device's clock is ahead, or negative: no work begins before it is launched."""
+    """The nanoseconds by which the device's clock is ahead: no work begins before its launch."""
     launches = {event.correlation_id(): event.start_ns() for event in calls if has(event, LAUNCHES)}
     known = (event for event in work if event.correlation_id() in launches)
     return min((event.start_ns() - launches[event.correlation_id()] for event in known), default=0)

@@ -1,10 +1,10 @@
 """Starts Python programs as forks of a process that has imported torch, for an import takes seconds of a core.
 
-A fork has no module loaded that a new interpreter would not have, but is passed those that are there as it imports
-them. It has arguments, environment (also for those who look from outside), working folder, pipes and session of its
-own, and ends as Python does; its seed of hashes is 0. What can't be had so is a new process: options of the
-interpreter, variables that it or a library reads as it starts, folders and archives, and modules that stand before
-torch or numpy on the path; and everything where a fork would lose threads, or a GPU that an import has touched.
+A fork has loaded no module that a new interpreter would not have; those imported here are handed out as it imports
+them. It has its own arguments, environment (also seen from outside), working folder, pipes and session, and ends as
+Python does; its hash seed is 0. What can't be had so is a new process: interpreter options, variables read at start,
+folders and archives, modules that shadow torch or numpy on the path, and everything where a fork would lose threads or
+a GPU that an import has touched.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _WRITERS = ("setdefault", "update", "pop", "clear")
 
 
 class Popen(subprocess.Popen[Any]):
-    """A process as subprocess.Popen starts it; a Python program is a fork where that makes no difference.
+    """subprocess.Popen, but a Python program is a fork where that makes no difference.
 
     `libraries` are imported before, besides torch; None for a process that must not be a fork.
     """
@@ -124,15 +124,15 @@ def _can_be_forked(command: list[str], folder: str, environment: Mapping[str, st
 
 
 def begin(environment: Mapping[str, str], libraries: Sequence[str] | None = ()) -> None:
-    """Have the server whose forks may have this environment made ready meanwhile, where there may be forks."""
+    """Start the server for this environment, where there may be forks, without waiting for it."""
     if libraries is not None and sys.platform == "linux" and not os.environ.get(SERVER):
         _served(_kind(environment), tuple(libraries))
 
 
 def address(environment: Mapping[str, str], libraries: Sequence[str] | None = ()) -> str:
-    """The address of the server whose forks may have this environment, once it is ready; "" if there is none.
+    """The address of the server for this environment, once ready; "" if there is none.
 
-    Where an import starts threads, say, it is one that has imported torch alone.
+    Where an import rules forks out, by starting threads say, that of a server with torch alone.
     """
     if libraries is None or sys.platform != "linux":
         return ""
@@ -182,11 +182,10 @@ _served = cache(_Server)
 
 
 class Notes:
-    """What is noted of a program's modules as its closure is walked.
+    """What a walk over a program's modules notes.
 
-    `changed` are variables of the environment, "" for those whose names are not known; `others` are the files and lines
-    from where on files may be written otherwise than by Python's functions: programs are started that may be no Python,
-    or libraries imported that write in C.
+    `changed` are environment variables, "" for unknown ones. `others` are the places from where on files may be written
+    otherwise than by Python's functions: by other programs, or by libraries that write in C.
     """
 
     def __init__(self) -> None:
@@ -206,12 +205,10 @@ class Notes:
 
 
 def libraries(closure: Closure | None, notes: Notes) -> tuple[str, ...] | None:
-    """What the modules of a program import from where packages are installed, as they are imported themselves.
+    """The installed modules, and names in modules that may load lazily, that a program imports unconditionally.
 
-    These are modules, and names of modules, as some load what is behind a name only when that is asked for.
-
-    Nothing of that where the program changes variables that libraries may read meanwhile; None where these are read as
-    Python or torch start, or where the program isn't found as a file of its own.
+    Empty where the program changes variables that libraries may read; None where Python or torch read these as they
+    start, or where the program isn't a file of its own.
     """
     if closure is None or any(module.imports is None for module in closure.modules):
         return None

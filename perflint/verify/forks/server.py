@@ -34,7 +34,7 @@ _USUAL = 3  # of the libraries: numpy, torch, and what is imported by whoever ma
 
 
 class Order(NamedTuple):
-    """What a fork shall be: arguments after the interpreter, folder, environment, and whether it leads a session."""
+    """What a fork shall be: arguments after the interpreter, folder, environment, whether it leads a session."""
 
     arguments: Sequence[str]
     folder: str
@@ -43,7 +43,7 @@ class Order(NamedTuple):
 
 
 class Loaded:
-    """Hands out the modules that were imported here, to a program for which there are none yet."""
+    """Hands out the modules imported here, to a program that has none yet."""
 
     def __init__(self, libraries: Sequence[str]) -> None:
         self._asked = defaultdict[str, dict[str, None]](dict)  # the modules that come with each
@@ -63,7 +63,7 @@ class Loaded:
         self._all_asked = {name: {each: self._modules[each] for each in self._new(name, ())} for name in usual}
 
     def hide(self) -> None:
-        """Leave here what is the same for all forks, which would copy each page that they change."""
+        """Do once what is the same for all forks, which would copy each page that they change."""
         for name in self._modules:
             del sys.modules[name]
         for each in [*weakref.finalize._registry]:  # type: ignore[attr-defined]
@@ -71,7 +71,7 @@ class Loaded:
         sys.path_importer_cache.clear()
 
     def begin(self, program: str) -> None:
-        """Hand out all from now on, but for the module that is run as the program: Python finds that itself."""
+        """Hand out modules from now on, except the one run as the program, which Python itself finds."""
         if torch := self._modules.get("torch"):
             torch.default_generator.seed()
         if random := self._modules.get("numpy.random"):
@@ -85,7 +85,6 @@ class Loaded:
         atexit.register(self.end)
 
     def end(self) -> None:
-        """Leave them to the end of the process, as it would take long to take them apart."""
         gc.freeze()
         for name in self._modules:
             sys.modules.pop(name, None)
@@ -104,14 +103,14 @@ class Loaded:
         return found
 
     def begun(self, name: str) -> ModuleType:
-        """The module as one whose code is not run yet, which then may have made it one of another kind."""
+        """The module as one whose code has not run yet, which may change its class."""
         module = self._modules[name]
         if issubclass(self._kinds[name], ModuleType):
             object.__setattr__(module, "__class__", ModuleType)  # whatever it makes of attributes itself
         return module
 
     def done(self, name: str) -> None:
-        """Leave the module as its first import has left it, and bring along what that has brought."""
+        """Leave the module as its first import left it, and bring along what that imported."""
         module, (spec, loader) = self._modules[name], self._found[name]
         if spec is not None:
             spec.loader = loader
@@ -145,7 +144,6 @@ class Loaded:
 
 
 def _imported(library: str) -> dict[str, dict[str, None]]:
-    """Import a library, and give the modules that each module has asked for as it was imported; by "", all others."""
     asked, usual = defaultdict[str, dict[str, None]](dict), builtins.__import__
 
     def note(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> ModuleType:
@@ -171,7 +169,7 @@ def _imported(library: str) -> dict[str, dict[str, None]]:
 
 
 def is_safe() -> bool:
-    """Whether a fork has all that this process has: no threads, but those that end before a fork, and no GPU."""
+    """Whether a fork has all of this process: no threads but such as end before a fork, and no GPU."""
     child = os.fork()
     if not child:
         os._exit(0)
@@ -197,7 +195,7 @@ class Handed:
 
 
 def serve(address: str) -> tuple[Order, list[int]]:
-    """Fork for each order until the standard input ends; come back in the forks, with what they are to be."""
+    """Fork for each order until standard input ends; return in the forks, with what they shall be."""
     customers: dict[int, socket.socket] = {}  # who waits for the end of each fork
     bell, ringing = os.pipe()
     os.set_blocking(ringing, False)
@@ -282,7 +280,6 @@ def _place_of_environment() -> tuple[int, int]:
 
 
 def start(arguments: Sequence[str]) -> int:
-    """Run what Python runs for these arguments; return its exit code. Errors are printed by Python itself."""
     first, python = arguments[0], ctypes.pythonapi
     main = sys.modules["__main__"] = ModuleType("__main__")
     vars(main).update(__builtins__=sys.modules["builtins"], __loader__=BuiltinImporter)
