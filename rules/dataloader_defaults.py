@@ -106,8 +106,6 @@ _OWN_ITEMS = "its items are returned as they are, and what is written to them in
 
 
 class DataloaderDefaults(Rule):
-    """Once a loader, saying what is missing."""
-
     group = "data"
     triggers: ClassVar[tuple[str, ...]] = ("Loader", "num_workers")
     at_run_time = "loaders"

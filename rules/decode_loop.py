@@ -109,8 +109,6 @@ from perflint.api import Finding, Options, Program, Rule
 
 
 class DecodeLoop(Rule):
-    """Loops over time that launch operations step by step."""
-
     group = "overhead"
     triggers = ("for ", "while ")
 

@@ -76,8 +76,6 @@ _WHY = {
 
 
 class EvalWithoutNoGrad(Rule):
-    """Loops that evaluate a model and build graphs."""
-
     group = "memory"
     triggers = (".eval()", ".train(False)", ".data", ".item()", ".numpy()", "argmax", "save_image")
 

@@ -110,8 +110,6 @@ _MESSAGE = "`.item()` makes the host wait for the device in every iteration"
 
 
 class ItemInLoop(Rule):
-    """`.item()` on a device tensor, at a place that runs every step."""
-
     group = "sync"
     needs_gpu = True
     triggers = (".item", "item()")

@@ -94,8 +94,6 @@ from perflint.api import Finding, Options, Program, Rule, Severity
 
 
 class LaunchBoundStep(Rule):
-    """Training steps, at their backward pass, and policies that act between them."""
-
     group = "overhead"
     severity = Severity.ADVICE
     needs_gpu = True

@@ -58,8 +58,6 @@ _SAFE = frozenset({"__len__", "__getitem__", "index", "count", "keys", "values",
 
 
 class LoaderRestartsWorkers(Rule):
-    """Once a loader, at its call."""
-
     group = "data"
     severity = Severity.ADVICE
     triggers = ("Loader", "num_workers")

@@ -67,8 +67,6 @@ from perflint.api import Finding, Fix, Likelihood, Options, Program, Rule, Safet
 
 
 class MissingMainGuard(Rule):
-    """Once a file, at the first statement that starts processes."""
-
     group = "data"
     severity = Severity.ERROR
 

@@ -77,8 +77,6 @@ _MESSAGES = {
 
 
 class SyncInLoop(Rule):
-    """A read of a device tensor other than by item(), at a place that runs every step."""
-
     group = "sync"
     needs_gpu = True
     triggers = ("torch", "cpu()", "numpy()", "tolist()")

@@ -15,9 +15,8 @@ from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihoo
 from perflint.analysis.loops.flow import LoopKind, TimeLoop
 from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.codes import PINNED, named_functions, targets_of
-from perflint.analysis.values.device_use import says_of, starts_on_device, trains
 from perflint.analysis.values.execute import Executor
-from perflint.analysis.values.hints import roles, usages
+from perflint.analysis.values.hints import roles, says_of, starts_on_device, trains, usages
 from perflint.analysis.values.values import ELSEWHERE, OR, UNKNOWN, Kind, Place, Value
 from perflint.syntax.scopes import Bound, bind, defaults_of, is_of_class, is_static, parameters_of
 from perflint.syntax.source import OF_TEXT, Module, holds_tests, is_main_guard
@@ -46,8 +45,8 @@ class Asked:
 class Program(Module, ABC):
     """One file with all that is known about it. A pass is what makes something of a Program: a function or a class.
 
-    A pass that needs another imports it and calls `get` for its result. Those that depend on each other go through the
-    methods that `perflint.analysis.program` defines.
+    A pass that needs another calls `get` for its result. Those that depend on each other go through the methods that
+    `perflint.analysis.program` defines.
     """
 
     def __init__(self, text: str, context: Context = ALONE, tree: ast.Module | None = None) -> None:

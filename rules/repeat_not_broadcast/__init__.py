@@ -85,10 +85,8 @@ from collections.abc import Iterator
 from perflint import api
 from perflint.api import Finding, Options, Program, Rule
 
-from .copies import Copy, recognise
-from .patch import patch
-from .proof import proved
-from .readers import is_one_time, is_worth_it, kind_of, shown_writes
+from .copies import Copy, is_one_time, is_worth_it, kind_of, recognise, shown_writes
+from .patch import patch, proved
 
 
 class RepeatNotBroadcast(Rule):
@@ -127,7 +125,6 @@ _MESSAGES = {
 
 
 def _reported(program: Program, copy: Copy) -> ast.Call:
-    """The call where it is to be mended: what is expanded in a statement of its own is reported there."""
     if program.statement_of(copy.source) is program.statement_of(copy.call):
         return copy.call
     assert isinstance(copy.source, ast.Call)

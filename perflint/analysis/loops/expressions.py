@@ -44,7 +44,7 @@ from perflint.syntax.walk import (
 
 
 class Expressions(ABC):
-    """Where each expression of one iteration comes from; what variables hold is `body.Body`'s, which extends this."""
+    """Where each expression of one iteration comes from; `body.Body`, which extends this, knows of variables."""
 
     def __init__(self, program: Program, loop: Loop, header: Header, graph: Graph, before: Known) -> None:
         self.program = program
@@ -70,7 +70,6 @@ class Expressions(ABC):
 
     @cached_property
     def counters(self) -> set[str]:
-        """The induction variables of the loop, and of those around it and in it."""
         others = (*self.program.ancestors(self.loop), *nodes_of_body(self.loop))
         ranges = (each for each in others if isinstance(each, ast.For) and name_called(each.iter) in RANGES)
         return self.header.indices | {path_of(each.target) for each in ranges}
@@ -158,7 +157,7 @@ class Expressions(ABC):
         return found.trace
 
     def _is_bound_behind(self, name: str, node: ast.expr) -> bool:
-        """Is what is read here, of this iteration or the one before, not yet what the iteration leaves?"""
+        """Is what is read not yet what the iteration leaves?"""
         places = self.graph.places
         return any(places[each.node][1] > places[node][1] for each in self.graph.bindings[name])
 
@@ -212,7 +211,7 @@ class Expressions(ABC):
         return merged((moved, Trace(index.slices, index.carried, index.ops)))
 
     def _is_own_part(self, node: ast.Subscript, base: str) -> bool:
-        """Is it the part that the element names, as `x[key]` is, where the loop writes no other part?"""
+        """Is it the part that the element names, as `x[key]` is, where the loop writes no other?"""
         targets = {path_of(each) for each in (*(each.target for each in self.header.elements), *self.header.members)}
         key = path_of(node.slice)
         written = {each.text for each in self.places.get(base, ())}
@@ -316,7 +315,7 @@ class Expressions(ABC):
         return result._replace(definitions=frozenset({(id(node), None)}))
 
     def _grown_by(self, node: ast.Call) -> str:
-        """The list that `node` puts something into, for nothing else, as nothing can be with what it returns."""
+        """The list that `node` puts something into, whose own result nobody uses."""
         is_effect = isinstance(self.program.parent(node), ast.Expr | ast.IfExp | ast.BoolOp | ast.ListComp)
         grown = receiver_of(node, *LISTS) if is_effect else None
         return whole_of(grown) if grown is not None else ""
@@ -337,7 +336,7 @@ class Expressions(ABC):
         return INVARIANT if is_fixed else self.trace(owner)
 
     def _note_members(self, node: ast.Call, owner: Trace) -> None:
-        """Is what is called another one in each iteration, here or in the function of this file that is called?"""
+        """Is another one called in each iteration, here or in the called function of this file?"""
         callee = self.program.callee(node)
         if callee is not None:
             given = self.program.arguments(node, callee).given.items()

@@ -25,8 +25,8 @@ _INHERITED = frozenset(
 class Frame:
     """A scope under evaluation: `env` maps names, and paths such as `self.h`, to what is known of them here.
 
-    `reads` are the facts of other code on which the evaluation depends, by the class and the attribute, the function
-    and "", or None and a name of an outer scope; `is_open`: another evaluation may find more in its loops.
+    `reads` are the facts on which the evaluation depends, by the class and the attribute, the function and "", or None
+    and a name of an outer scope; `is_open`: another evaluation may find more in its loops.
     """
 
     env: dict[str, Value]
@@ -42,7 +42,6 @@ class Frame:
     is_open: bool = False
 
     def bind(self, name: str, value: Value) -> None:
-        """Give `name` a new value here, and where it is declared to belong."""
         self.env[name] = join(value, self.shared[name]) if name in self.shared else value
         if name in self.outer and self.parent is not None:
             home = self.parent
@@ -57,7 +56,7 @@ class Frame:
         self.rooted.add(path.partition(".")[0])
 
     def forget(self, root: str) -> None:
-        """Drop what is known of the attributes of `root`: it is another object now, or was changed by unknown code."""
+        """Drop what is known of the attributes of `root`: it is another object, or unknown code changed it."""
         if root in self.rooted:
             for path in [path for path in self.env if path.startswith(f"{root}.")]:
                 del self.env[path]
@@ -74,8 +73,6 @@ class Frame:
 
 @dataclass(eq=False)
 class FunctionInfo:
-    """A function of the file: what its parameters may be, what it returns, and who calls it."""
-
     node: Function
     parent: Frame
     owner: ClassInfo | None = None
@@ -153,7 +150,7 @@ class ClassInfo:
         return "optimizer" if self.methods.keys() >= {"step", "zero_grad"} else ""  # or wraps one
 
     def acts_as_module(self) -> bool:
-        """Do its objects use what modules inherit, or hold modules, or what a class builds and `forward` calls?"""
+        """Do its objects use what modules inherit, hold modules, or what a class builds and `forward` calls?"""
         if any(not _INHERITED.isdisjoint(method.usage.get("self", ())) for method in self.methods.values()):
             return True
         forward = self.methods.get("forward")
@@ -198,7 +195,7 @@ def names_module(base: str) -> bool:
 
 
 def kind_of_base(name: str) -> str:
-    """The kind of a class that derives from the library class called `name`; empty for others."""
+    """The kind of a class that derives from this library class; empty for others."""
     kind = torch_ops.class_kind(name)
     if kind is not None or name == "torch.autograd.Function":
         return kind or "differentiable"

@@ -63,7 +63,7 @@ class Executor(Evaluator):
     call = call_value
 
     def call_function(self, info: FunctionInfo, arguments: dict[str, Value], site: ast.Call | None) -> Value:
-        """What a call at `site` gives; evaluates the body if this round has not, or if its arguments are news."""
+        """What a call at `site` gives; evaluates the body if this round has not, or with new arguments."""
         if site is not None and site not in info.call_sites:
             info.call_sites.append(site)
         if info.receive(arguments) and not self._holds(info):
@@ -73,7 +73,7 @@ class Executor(Evaluator):
         return info.returns or UNKNOWN
 
     def _update(self, info: FunctionInfo) -> None:
-        """Evaluate the body if something on which it depends has changed since, which each round looks into once."""
+        """Evaluate the body if something on which it depends has changed, which each round looks into once."""
         if info.active or self._evaluations.get(info.node, 0) >= _EVALUATIONS_PER_ROUND:
             return
         is_checked, info.round = info.round == self.round, self.round
@@ -81,7 +81,7 @@ class Executor(Evaluator):
             self._evaluate_body(info)
 
     def _holds(self, info: FunctionInfo) -> bool:
-        """Would the latest evaluation come out the same, as what was received makes no parameter another?"""
+        """Would the latest evaluation come out the same?"""
         frame = info.frame
         if frame is None or info.active or parameter_values(self, info) != frame.given:
             return False
@@ -220,7 +220,7 @@ class Executor(Evaluator):
         path = path_of(target)
         if path:
             self.frame.bind_path(path, value)
-        info = self.classes.get(base.node) if base.node is not None else None
+        info = self.class_of(base)
         if info is not None:
             info.assign(target.attr, value)
             self.frame.reads.setdefault((info, target.attr), info.attribute(target.attr))

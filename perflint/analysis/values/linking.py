@@ -21,7 +21,7 @@ from perflint.analysis.links import ALONE, LOADERS, NOWHERE, Context, HotCall, L
 from perflint.analysis.loops.kinds import SWITCHES, Loops
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.codes import SHARED, argument_code, class_name, named_functions, result_code
-from perflint.analysis.values.device_use import imported, rebinds_of
+from perflint.analysis.values.hints import imported, rebinds_of
 from perflint.analysis.values.queries import Reaching, result_queries, step_queries
 from perflint.analysis.values.values import ELSEWHERE, OR, Kind
 from perflint.syntax.scopes import arguments_of, handed_on, is_static, parameters_of
@@ -107,7 +107,6 @@ def _returns(program: Program, function: ast.FunctionDef | ast.AsyncFunctionDef)
 
 
 def _loader_summaries(program: Program) -> Iterator[Summary]:
-    """A summary for each class of loaders that may have workers, or are built as torch's are."""
     for node in program.of_type(ast.ClassDef) if "Loader" in program.text else ():
         summary = Summary(node.name, LOADERS if program.get(Loaders).takes_options(node) else "")
         if program.get(_may_start):
@@ -117,7 +116,6 @@ def _loader_summaries(program: Program) -> Iterator[Summary]:
 
 
 def _start_queries(program: Program) -> set[str]:
-    """The functions of other files that decide whether the file, run as a script, starts processes."""
     program.get(Starts).first()
     return program.get(Starts).queried
 

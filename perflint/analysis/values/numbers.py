@@ -19,7 +19,6 @@ _DEPTH = 6
 
 
 def is_number(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
-    """Is `node` surely a number of Python: computed of numbers, annotated as one, or the size of a layer?"""
     if isinstance(node, ast.Attribute) and path_of(node.value) == "self" and not program.get(Attributes).is_own(node):
         return False
     value = program.value(node)
@@ -61,8 +60,7 @@ def _is_size(program: Program, node: ast.arg | ast.Attribute) -> bool:
     function, path = program.function_of(node), node.arg if isinstance(node, ast.arg) else path_of(node)
     if function is None or not path:
         return False
-    calls = (each for each in own_nodes(function) if isinstance(each, ast.Call))
-    layers = (each for each in calls if _LAYERS.match(program.qualified(each.func)))
+    layers = (each for each in program.calls_in(function) if _LAYERS.match(program.qualified(each.func)))
     sizes = (part for layer in layers for size in layer.args[:2] for part in ast.walk(size))
     return any(isinstance(each, ast.Name | ast.Attribute) and path_of(each) == path for each in sizes)
 
@@ -76,7 +74,7 @@ _OPTIONS = re.compile(r"(self\.)?_?(args|opts?|options|cfg|config|hparams|hps|fl
 class Numbers:
     """Data for a tensor: `number`, `size` times, or alone where `is_scalar`; no number for a table of several.
 
-    `size` is None where it isn't known. `is_range`: the numbers from 0 up to `size`.
+    `size` is None if unknown. `is_range`: the numbers from 0 up to `size`.
     """
 
     number: ast.expr | None
@@ -98,8 +96,9 @@ def numbers(program: Program, data: ast.expr) -> Numbers | None:
         if not any(each is None or each.is_scalar for each in joined):
             return Numbers(None, None)
     if (made := program.call_of(data, "builtins.list", "builtins.range")) is not None and made.args:
-        inner = _of_range(program, made if program.call_of(made, "builtins.range") else made.args[0])
-        return Numbers(None, inner, is_range=True) if inner is not None else None
+        walked = made if program.call_of(made, "builtins.range") else program.call_of(made.args[0], "builtins.range")
+        is_whole = walked is not None and len(walked.args) == 1
+        return Numbers(None, walked.args[0], is_range=True) if walked is not None and is_whole else None
     if is_option(program, data) or _is_constant(program, data):
         return Numbers(None, None)
     return Numbers(data, None, is_scalar=True) if _is_number(program, data) else None
@@ -116,7 +115,7 @@ def _repeated(program: Program, item: ast.expr, count: ast.expr) -> Numbers | No
     """Of `[item] * count`, the item a number, or a list of one that looks one up: `[[words["<start>"]]]`."""
     if isinstance(item, ast.List | ast.Tuple) and len(item.elts) == 1:
         return Numbers(None, None) if _is_looked_up(item.elts[0]) or _is_fixed(program, item) else None
-    return Numbers(item, count) if _may_be_number(program, item) else None
+    return Numbers(item, count) if program.value(item).kind in (Kind.NUMBER, Kind.UNKNOWN) else None
 
 
 def _is_looked_up(node: ast.expr) -> bool:
@@ -150,7 +149,6 @@ def _is_computed(program: Program, node: ast.expr) -> bool:
 
 
 def _is_constant(program: Program, data: ast.expr) -> bool:
-    """Is it a name for a tuple of numbers, or for a list of them that the module makes?"""
     sources = program.get(Origins).of(data) if isinstance(data, ast.Name) else []
     made = [program.default(each) if isinstance(each, ast.arg) else each for each in sources]
     return bool(made) and all(
@@ -167,15 +165,6 @@ def _of_elements(program: Program, elements: list[ast.expr]) -> Numbers | None:
         return None
     is_same = len({ast.dump(each) for each in elements}) == 1 and not isinstance(elements[0], ast.List | ast.Tuple)
     return Numbers(elements[0] if is_same else None, ast.Constant(len(elements)))
-
-
-def _of_range(program: Program, node: ast.expr) -> ast.expr | None:
-    made = program.call_of(node, "builtins.range")
-    return made.args[0] if made is not None and len(made.args) == 1 else None
-
-
-def _may_be_number(program: Program, node: ast.expr) -> bool:
-    return program.value(node).kind in (Kind.NUMBER, Kind.UNKNOWN)
 
 
 def _is_fixed(program: Program, node: ast.expr) -> bool:

@@ -22,8 +22,8 @@ _RECEIVERS = frozenset({Kind.TENSOR, Kind.UNKNOWN, Kind.METHOD})  # a method: an
 class TorchCall(NamedTuple):
     """A call of one of torch's functions, or of a tensor's method.
 
-    `does` is what the table says of the operation. `tensor` is what it is a method of, or its first argument; None for
-    what makes a tensor out of none. `arguments` are the other positional ones.
+    `does` is what the table says of it. `tensor` is what it is a method of, or its first argument; None for what makes
+    a tensor out of none. `arguments` are the other positional ones.
     """
 
     call: ast.Call
@@ -64,7 +64,7 @@ class TorchCall(NamedTuple):
 
 
 def operation(program: Program, node: ast.AST) -> TorchCall | None:
-    """The operation of torch that `node` is a call of: its functions, or the methods of what is or may be a tensor."""
+    """The operation of torch that `node` calls: a function, or a method of what may be a tensor."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute | ast.Name):
         return None
     qualified = program.qualified(node.func)
@@ -90,9 +90,9 @@ def computes_loss(program: Program, call: ast.Call) -> bool:
 class Move:
     """A call that takes `tensor` to the device.
 
-    `device` is the expression of that device, None for the current one, as of `.cuda()`; `is_certain` is False where
-    that expression isn't known to be a device. `like` is the tensor, if there is one, beside which the result lies, and
-    whose dtype it gets. `casts`: it gets another dtype besides.
+    `device` is the expression of that, None for the current one; `is_certain` is False where it isn't known to be a
+    device. `like` is the tensor, if there is one, beside which the result lies, and whose dtype it gets. `casts`: it
+    gets another dtype besides.
     """
 
     call: ast.Call
@@ -104,7 +104,6 @@ class Move:
 
 
 def _is_given_other(program: Program, path: str) -> bool:
-    """Does a call in sight give what is called like a device something else: a type, or a tensor?"""
     name = path.rpartition(".")[2]
     for call in program.of_type(ast.Call):
         callee = program.callee(call)
@@ -170,7 +169,7 @@ def move(program: Program, node: ast.AST) -> Move | None:
 
 
 def returned(program: Program, node: ast.expr) -> list[ast.expr]:
-    """What a call of a function of this file may give; empty where it is none, or not all of that is known."""
+    """What a call of a function of this file may give; empty where not all of that is known."""
     callee = program.callee(node)
     if not isinstance(callee, ast.FunctionDef) or callee.name == "__init__" or decorators_of(program, callee):
         return []
@@ -181,7 +180,7 @@ def returned(program: Program, node: ast.expr) -> list[ast.expr]:
 
 
 def given(program: Program, definition: Definition) -> list[ast.expr]:
-    """The expressions of which one gives a variable its value, be it an item of a tuple; empty where it isn't known."""
+    """The expressions of which one gives a variable its value, be it an item of a tuple; empty if unknown."""
     source, steps = definition.source, definition.steps
     if source is None or definition.updates is not None:
         return []

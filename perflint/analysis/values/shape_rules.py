@@ -63,7 +63,7 @@ class ShapeRules(ABC):
         return rule(self, shape, call) if rule is not None else NOTHING
 
     def is_pair(self, node: ast.expr) -> bool:
-        """Is it `x.max(dim)` or `x.topk(k)`, values and indices, each of the shape that the call is said to have?"""
+        """Is it `x.max(dim)` or `x.topk(k)`, values and indices, each of the call's shape?"""
         call = operation(self.program, node)
         if call is None or call.tensor is None or not call.does.does("pairing"):
             return False
@@ -130,7 +130,7 @@ class ShapeRules(ABC):
     def from_sizes(self, arguments: list[ast.expr], *, made: bool = False) -> Shape:
         """The shape that sizes ask for: one by one, in a tuple or list, or all those of another tensor.
 
-        A single argument of which nothing is known is one size where a tensor is `made`.
+        A single unknown argument is one size where a tensor is `made`.
         """
         if len(arguments) != 1 or isinstance(arguments[0], ast.Tuple | ast.List | ast.Starred):
             return self.expand(_listed(arguments)) if arguments else NOTHING
@@ -140,7 +140,7 @@ class ShapeRules(ABC):
         return self.expand(arguments) if self._is_size(arguments[0], likely=made) else NOTHING
 
     def _is_size(self, node: ast.expr, *, likely: bool) -> bool:
-        """Is it a number, or, where `likely` is enough, something unknown whose name doesn't speak of several?"""
+        """Is it a number, or, where `likely` is enough, something unknown not called like several?"""
         kind = self.program.value(node).kind
         if kind is not Kind.UNKNOWN or not likely:
             return kind is Kind.NUMBER or integer(node) is not None
