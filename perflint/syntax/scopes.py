@@ -117,6 +117,7 @@ def _is_decorated(function: Function, name: str) -> bool:
 
 
 def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
+    """What `call` gives by the keyword `name`."""
     return next((each.value for each in call.keywords if each.arg == name), None)
 
 

@@ -271,6 +271,7 @@ def stores(scope: ast.AST, name: str) -> Sequence[ast.Name]:
 
 
 def variables_in(node: ast.AST) -> set[str]:
+    """The names of the variables that stand in `node`."""
     return {each.id for each in nodes_below(node) if isinstance(each, ast.Name)}
 
 
@@ -336,6 +337,7 @@ def whole_of(node: ast.expr) -> str:
 
 
 def integer(node: ast.AST | None) -> int | None:
+    """The value of an integer written out."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         value = integer(node.operand)
         return None if value is None else -value

@@ -58,6 +58,7 @@ def evaluations(program: Program) -> Iterator[tuple[ast.stmt, ast.stmt]]:
 
 
 def evaluated(program: Program) -> set[ast.AST]:
+    """The nodes of all that evaluates."""
     return {node for _, place in evaluations(program) for node in ast.walk(place)}
 
 

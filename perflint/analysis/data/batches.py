@@ -153,6 +153,7 @@ class Sample:
 
 
 def samples(program: Program) -> list[Sample]:
+    """The functions that make samples or batches: `__getitem__` of datasets, and what collates."""
     handed = _collating(program)
     found = []
     for function in program.of_type(ast.FunctionDef):
@@ -220,6 +221,7 @@ def is_hf_dataset(program: Program, node: ast.expr, depth: int = _DEPTH) -> bool
 
 
 def is_hf_tokenizer(program: Program, node: ast.expr) -> bool:
+    """May `from_pretrained` of one of transformers' tokenizers have made it?"""
     made = (each for each in program.get(Origins).of(node) if isinstance(each, ast.Call))
     return any(_TOKENIZER.match(program.qualified(each.func)) for each in made)
 

@@ -37,6 +37,8 @@ _PARAMETERS = (
 
 
 class State(Enum):
+    """What a call says of an option that is off by default."""
+
     ABSENT = "absent"
     OFF = "off"  # said in so many words: 0, False or None
     CHOICE = "choice"  # off unless the user of the program, or a caller, says otherwise

@@ -40,6 +40,7 @@ _EXITS = frozenset({"sys.exit", "os._exit", "builtins.exit", "builtins.quit"})
 
 
 def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
+    """Does `parent` run its part `child` only now and then?"""
     if parent.__class__ not in RARE:
         return False
     if isinstance(parent, ast.If):

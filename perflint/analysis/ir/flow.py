@@ -315,6 +315,8 @@ _STATEMENTS: dict[type[ast.AST], Callable[..., None]] = {
 
 
 class Flow:
+    """Where names come from, in one program."""
+
     def __init__(self, program: Program) -> None:
         self.program = program
         self._graphs: dict[Scope, Graph] = {}

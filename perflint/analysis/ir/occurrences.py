@@ -98,6 +98,7 @@ def seen_elsewhere(program: Program, scope: ast.AST, path: str, within: ast.AST)
 
 
 def reads(node: ast.AST, names: Iterable[str]) -> bool:
+    """Does `node` name one of these variables?"""
     known = frozenset(names)
     return any(isinstance(each, ast.Name) and each.id in known for each in ast.walk(node))
 

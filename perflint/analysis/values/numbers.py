@@ -19,6 +19,7 @@ _DEPTH = 6
 
 
 def is_number(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
+    """Is it surely a number of Python: computed of numbers, annotated as one, or a layer's size?"""
     if isinstance(node, ast.Attribute) and path_of(node.value) == "self" and not program.get(Attributes).is_own(node):
         return False
     value = program.value(node)
