@@ -158,7 +158,6 @@ def _is_of_sizes(program: Program, node: ast.expr, around: tuple[ast.expr, ...] 
 
 
 def _makes(name: str) -> bool:
-    """Does numpy's function fill an array with constants, or count, as torch's of the same name does?"""
     entry = torch_ops.of_function(f"torch.{name}")
     return entry is not None and "factory" in entry.traits and "random" not in entry.traits
 
@@ -169,7 +168,6 @@ def _reshapes(method: str) -> bool:
 
 
 def _any_of_sizes(program: Program, parts: list[ast.expr], around: tuple[ast.expr, ...]) -> bool:
-    """Is one of the `parts` such an array, and are the others such arrays or numbers?"""
     others = [each for each in parts if not _is_of_sizes(program, each, around)]
     return len(others) < len(parts) and all(program.value(each).kind is Kind.NUMBER for each in others)
 
@@ -181,7 +179,6 @@ def _joined(program: Program, parts: ast.expr, move: ast.Call, around: tuple[ast
 
 
 def _all_made(program: Program, parts: Sequence[ast.expr], move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:
-    """The first of `parts`, if there are any, and all are made on the host."""
     made = [made_on_host(program, each, move, around) for each in parts]
     return made[0] if made and None not in made else None
 
@@ -343,7 +340,6 @@ def _is_handed_on(program: Program, name: ast.Name, move: ast.Call) -> bool:
 
 
 def _kind(found: TorchCall) -> str:
-    """Which numbers the call makes: constant, range, random; empty if it is given anything else."""
     if "factory" not in found.traits or found.traits.isdisjoint(("taking_sizes", "filling", "line")):
         return ""
     if "random" in found.traits:

@@ -116,7 +116,6 @@ def is_loss(program: Program, node: ast.expr) -> bool:
 
 
 def _gives_results(program: Program, node: ast.Call) -> bool:
-    """Is it a call of a module, or of a method for what that returns?"""
     callee = program.value(node.func)
     is_method = callee.owner is not None and getattr(node.func, "attr", "") != "forward"
     return not (is_method and isinstance(program.parent(node), ast.Expr))
@@ -161,7 +160,6 @@ class ModuleCalls(CallGraph):
         return self.program.targets(call) or (sorted({name for each in handed for name in each}) if all(handed) else ())
 
     def _overriding(self, call: ast.Call) -> Iterator[Function]:
-        """The methods of subclasses in this file that stand for the called method of self."""
         callee = self.program.callee(call)
         owner = self.program.class_of(callee) if callee is not None else None
         for each in reachable([owner] if owner is not None else [], lambda each: each.subclasses):

@@ -135,7 +135,6 @@ def _outcome(program: Program, test: ast.expr, told: Mapping[str, object]) -> bo
 
 
 def _is_evaluation(program: Program, function: ast.FunctionDef) -> bool:
-    """Does it run a model itself, by its mode or its name only to evaluate it?"""
     own = own_nodes(function)
     runs = program.effects(function, Effect.RECORDS)
     contexts = (each for each in own if isinstance(each, ast.With))
@@ -182,7 +181,6 @@ def _direct(program: Program, place: ast.AST) -> Iterator[tuple[ast.Call, ast.Ca
 
 
 def _handed(program: Program, own: set[ast.AST], run: ast.Call) -> Iterator[tuple[ast.Call, ast.expr]]:
-    """The calls among `own` that give a function the module which it runs there, and that module."""
     name = path_of(run.func).partition(".")[0]
     for call in own:
         callee = program.callee(call) if isinstance(call, ast.Call) else None
@@ -193,7 +191,6 @@ def _handed(program: Program, own: set[ast.AST], run: ast.Call) -> Iterator[tupl
 
 
 def _mode(modes: dict[str, bool], path: str) -> bool | None:
-    """The mode of the module at `path`, or of that whose part or method it is."""
     while path and path not in modes:
         path = path.rpartition(".")[0]
     return modes.get(path)

@@ -65,7 +65,6 @@ def _walked(program: Program, place: ast.AST) -> _Walk:
 
 
 def _is_leaf(program: Program, node: ast.AST) -> bool:
-    """Is it a tensor that is made to get gradients, or a parameter of a module?"""
     if isinstance(node, ast.Call):
         return asks_for_gradients(node) or program.qualified(node.func) in _LEAVES
     if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):
@@ -326,7 +325,6 @@ class _Walk:
 
 
 def _others(value: Definition) -> Iterator[ast.expr]:
-    """What else the container that a variable is given may be found by."""
     pending = [value.source] if value.source is not None else []
     for node in pending:
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):

@@ -77,7 +77,6 @@ class Batches:
 
     @cached_property
     def _stored(self) -> dict[ast.AST, set[ast.stmt]]:
-        """The statements that put something into a container, by where that comes from."""
         stored: defaultdict[ast.AST, set[ast.stmt]] = defaultdict(set)
         for part in self._program.of_type(ast.Subscript):
             if isinstance(part.ctx, ast.Store):
@@ -108,7 +107,6 @@ def _is_pinned_elsewhere(loader: Value) -> bool:
 
 
 def _iterator(program: Program, origin: ast.AST) -> ast.expr | None:
-    """What next() is asked of, if `origin` is such a call."""
     if not isinstance(origin, ast.Call):
         return None
     if program.qualified(origin.func) == "builtins.next" and origin.args:
@@ -117,7 +115,6 @@ def _iterator(program: Program, origin: ast.AST) -> ast.expr | None:
 
 
 def _outer(program: Program, origin: ast.AST) -> Iterator[ast.expr]:
-    """What `origin` is a part of, if a loop takes its parts in turn."""
     walked = origin.iter if isinstance(origin, _INNER) else None
     if walked is None:
         return

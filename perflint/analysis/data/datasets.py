@@ -325,7 +325,6 @@ def order_changed(program: Program, loader: LoaderCall) -> str:
 
 
 def _early(program: Program, node: ast.expr, loader: LoaderCall) -> ast.expr | None:
-    """The node, if it may make the iterator of the loader before something asks that for an item."""
     is_walked = isinstance(program.parent(node), ast.For | ast.comprehension | ast.Call | ast.Starred | ast.YieldFrom)
     if isinstance(node, ast.GeneratorExp):
         given = [] if is_walked else [node.generators[0].iter]

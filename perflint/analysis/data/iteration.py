@@ -90,7 +90,6 @@ class Iteration:
             yield from ((call, each.value) for each in call.args if isinstance(each, ast.Starred))
 
     def _sources(self, origin: ast.AST, is_held: bool) -> Iterator[_Wanted]:
-        """What `origin` is made of, as far as it may be a loader, or hold one."""
         if isinstance(origin, ast.Subscript | ast.Starred):
             yield origin.value, True
         elif isinstance(origin, ast.For | ast.AsyncFor | ast.comprehension):  # its target
@@ -302,7 +301,6 @@ def _hands(program: Program, loop: Loop, walk: ast.AST, made: ast.Call) -> bool:
 
 
 def _is_endless(program: Program, loader: LoaderCall) -> bool:
-    """Does its sampler draw a number of samples of its own, or those of all epochs?"""
     sampler = loader.argument("sampler")
     origins = program.get(Iteration).reached(sampler) if sampler is not None else ()
     calls = (each for each, _, _ in origins if isinstance(each, ast.Call))

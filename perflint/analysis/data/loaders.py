@@ -140,7 +140,6 @@ class Loaders:
         return "collate_fn" in given and len(given & _TELLING) > 1
 
     def _is_class_in_sight(self, function: ast.expr) -> bool:
-        """Is it torch's class, or one that has its constructor?"""
         value = self._program.value(function)
         if value.kind is Kind.LIBRARY:
             return is_loader_class(value.name)

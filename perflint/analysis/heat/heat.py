@@ -118,7 +118,6 @@ class Heats:
         return _COLD
 
     def _walks_batches(self, comprehension: ast.AST, child: ast.AST, node: ast.AST) -> bool:
-        """Is `node`, below `child` of a comprehension, evaluated for each batch of a loader?"""
         generators: list[ast.comprehension] = comprehension.generators  # type: ignore[attr-defined]
         first = generators[0]
         is_loader = self._program.value(first.iter).kind is Kind.LOADER
@@ -339,7 +338,6 @@ def _looped(function: ast.FunctionDef) -> set[ast.AST]:
 
 
 def _computes_loss(program: Program, function: ast.FunctionDef) -> bool:
-    """Does the function compute one of torch's losses, outside its own loops, and differentiate none?"""
     if any(isinstance(each, ast.Call) and runs_backward(program, each) for each in own_nodes(function)):
         return False
     calls = (each for statement in function.body for each in _unlooped(statement) if isinstance(each, ast.Call))
@@ -370,7 +368,6 @@ def made_before_steps(program: Program, node: ast.expr) -> bool:
 
 
 def _is_before(program: Program, origin: ast.AST) -> bool:
-    """Is it made outside of the steps: a call, a comparison, or one of several such values?"""
     if isinstance(origin, ast.Call | ast.Compare):
         return program.heat(origin) is Heat.ONCE and not steps_beside(program, origin)
     parts = origin.iter if isinstance(origin, ast.For | ast.comprehension) else origin

@@ -143,7 +143,6 @@ def _is_rarely(program: Program, test: ast.expr, outcome: bool, branch: Sequence
 
 
 def _is_whole_step(program: Program, branch: Sequence[ast.AST]) -> bool:
-    """Does `branch` step an optimizer, or call what does, as nothing else in the loop does?"""
     loop = next((each for each in program.ancestors(branch[0]) if isinstance(each, LOOPS)), None) if branch else None
     inside = {node for part in branch for node in ast.walk(part) if _steps(program, node)} if loop is not None else ()
     if loop is None or not inside:
@@ -242,7 +241,6 @@ def _is_few(program: Program, node: ast.expr) -> bool:
 
 
 def _is_length_walked(program: Program, node: ast.expr) -> bool:
-    """Is it the length of what a loop around it walks, or one less?"""
     length = program.call_of(node.left if isinstance(node, ast.BinOp) else node, "builtins.len")
     measured = path_of(length.args[0]) if length is not None and length.args else ""
     loops = [each for each in program.ancestors(node) if isinstance(each, ast.For)] if measured else []
@@ -302,7 +300,6 @@ def _is_rare_flag(program: Program, test: ast.expr) -> bool:
 
 
 def _compares_a_period(program: Program, test: ast.expr) -> bool:
-    """Is the test periodic by its comparisons alone? A flag, set by a flag, may be set by itself."""
     if isinstance(test, ast.BoolOp):
         parts = [_compares_a_period(program, each) for each in test.values]
         return any(parts) if isinstance(test.op, ast.And) else all(parts)

@@ -300,7 +300,6 @@ class Variables:
         self._simplify(phis)
 
     def _simplify(self, pending: list[Phi]) -> None:
-        """Let the value that a phi always is stand for the phi."""
         while pending:
             phi = pending.pop()
             only = self._only_operand(phi) if phi not in self._replaced else None

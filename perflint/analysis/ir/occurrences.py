@@ -156,7 +156,6 @@ def _carrying_slots(program: Program, target: ast.expr) -> Loop | None:
 
 
 def _walked(loop: Loop) -> set[str]:
-    """The variables that are others in each iteration: targets and counters."""
     counters = {path_of(each.target) for each in loop.body if isinstance(each, ast.AugAssign)}
     return counters if isinstance(loop, ast.While) else counters | variables_in(loop.target)
 

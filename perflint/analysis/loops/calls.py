@@ -320,7 +320,6 @@ def _mentions(node: ast.AST, path: str) -> bool:
 
 
 def _is_unchanged_state(node: ast.expr) -> bool:
-    """Is it a state as it is, rather than one computed from another?"""
     if isinstance(node, ast.Tuple | ast.List):
         return all(map(_is_unchanged_state, node.elts))
     return _is_unchanged_state(node.value) if isinstance(node, ast.Subscript) else bool(path_of(node))

@@ -31,7 +31,6 @@ def _counted(header: Header) -> set[str]:
 
 
 def _walked(header: Header) -> set[str]:
-    """The names of the elements that are iterated over, and of what they are elements of."""
     targets = (*(each.target for each in header.elements), *header.members)
     names = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
     return names | {each.base.rpartition(".")[2] for each in header.elements if _is_name(each.base)}
@@ -308,7 +307,6 @@ class Evidence:
 
 
 def _joins(program: Program, scope: ast.AST, name: str, depth: int) -> bool:
-    """Is the list made into a tensor in `scope`, or in a function that gets it?"""
     for call in (node for node in own_nodes(scope) if isinstance(node, ast.Call)):
         given = [each for each in call.args if name in map(path_of, ast.walk(each))]
         if given and (name_called(call) == "pad_sequence" or torch_ops.does(name_called(call), "joining")):
@@ -322,7 +320,6 @@ def _joins(program: Program, scope: ast.AST, name: str, depth: int) -> bool:
 
 
 def _prepended(node: ast.AST) -> str:
-    """The list to whose front `node` adds something, by `insert(0, x)` or `appendleft(x)`."""
     if not isinstance(node, ast.Call) or not node.args:
         return ""
     prepended = receiver_of(node, "appendleft", *(["insert"] if integer(node.args[0]) == 0 else []))

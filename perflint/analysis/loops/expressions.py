@@ -253,7 +253,6 @@ class Expressions(ABC):
         return bool(path)
 
     def _is_only_replaced(self, node: ast.Subscript) -> bool:
-        """Does the loop change the sequence at nothing but the step that it reads?"""
         whole = self._part_of_fixed(node.value) or node.value
         places = self.places.get(path_of(whole))
         here = place(node.slice, self.header.indices)
@@ -265,7 +264,6 @@ class Expressions(ABC):
         return node.value if is_fixed and isinstance(node, ast.Subscript) else None
 
     def _written_step(self, node: ast.Subscript, base: str) -> Trace:
-        """A step of what the loop itself writes step by step."""
         picked = place(node.slice, self.header.indices)
         here = [each for each in self.slots[base] if each[0].is_same_step(picked)]
         if not here:
@@ -354,7 +352,6 @@ class Expressions(ABC):
             self.flow.members |= (owner.is_index or bool(owner.slices)) and not owner.carried
 
     def _direct(self, value: ast.expr, trace: Trace) -> list[str]:
-        """The loop-carried names that an argument is, or holds, unchanged."""
         if isinstance(value, ast.Tuple | ast.List):
             return [name for part in value.elts for name in self._direct(part, trace)]
         if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant | ast.Name):
@@ -365,7 +362,6 @@ class Expressions(ABC):
         return [path] if path in trace.carried and self._state_of(value).carried else []
 
     def _through_object(self, node: ast.Call, result: Trace) -> Trace:
-        """What is called may keep a state inside."""
         owner = whole_of(node.func.value) if isinstance(node.func, ast.Attribute) else ""
         for name in (each.name for each in self.made.get(node, ()) if each.name != owner):
             self.note_read(name, node)

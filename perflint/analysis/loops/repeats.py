@@ -112,7 +112,6 @@ class _Walk:
         return self._program.qualified(node.func).removeprefix("builtins.")
 
     def _indexed(self, count: ast.expr) -> ast.expr | None:
-        """The tensor of which the loop takes each sample, if it counts samples."""
         samples = [each for each in self._nodes if isinstance(each, ast.Subscript) and self._is_sample(each)]
         if not samples or self._counts_items(count):
             return None
@@ -189,7 +188,6 @@ class _Walk:
         return all(self._is_same_size(each, part) for each in indices)
 
     def _is_same_size(self, index: ast.expr, part: ast.Subscript) -> bool:
-        """Does the index take as much of each sample?"""
         if not reads(index, self._own) or self._is_stacked:
             return True
         if isinstance(index, ast.Slice):
@@ -245,7 +243,6 @@ def filled_mask(program: Program, loop: ast.For) -> ast.expr | None:
 
 
 def _enumerated(program: Program, loop: ast.For) -> str:
-    """The variable that counts the rows."""
     called = program.qualified(loop.iter.func) if isinstance(loop.iter, ast.Call) else ""
     targets = elements_of(loop.target)
     is_counting = called == "builtins.range" if len(targets) == 1 else called == "builtins.enumerate"
@@ -380,14 +377,12 @@ def _reads_states(program: Program, loop: ParameterLoop) -> bool:
 
 
 def _tables(program: Program, node: ast.expr) -> list[ast.Call]:
-    """The calls that make the dictionary that `node` may be."""
     made = program.get(Origins).of(node) if isinstance(node, ast.Name | ast.Attribute) else []
     calls = [each for each in made if isinstance(each, ast.Call)]
     return [each for each in calls if getattr(each.func, "attr", program.qualified(each.func)) in _TABLES]
 
 
 def _walks_parameters(program: Program, walked: ast.expr) -> bool:
-    """Does it walk parameters, by their name, or a dictionary that is made of them?"""
     keyed = walked.func.value if isinstance(walked, ast.Call) and isinstance(walked.func, ast.Attribute) else walked
     nodes = (each for part in (walked, *_tables(program, keyed)) for each in ast.walk(part))
     words = [str(getattr(e, "attr", getattr(e, "id", getattr(e, "value", "")))) for e in nodes]

@@ -196,7 +196,7 @@ class Calls(LibraryCalls):
     # -- functions of other files
 
     def _elsewhere(self, call: ast.Call, name: str) -> Locations:
-        """A call of a function of another file, which it says what it does with its arguments, or of a library's."""
+        """A call of a function of another file, by what that says of its arguments, or of a library's."""
         known = {each.memory for each in self.program.summaries(call) if each.target == name}
         effects = known.pop() if len(known) == 1 else None
         if effects is None or self._applies(call):

@@ -60,7 +60,6 @@ class PointsTo(ImplicitCalls):
             self.write(graph.scope, [ANYWHERE], deferred=True)  # all may have changed, at any time
 
     def _is_settled(self) -> bool:
-        """Do the rounds come to a fixpoint?"""
         nodes = [
             (node, _EFFECTS.get(type(node))) for node in self.graph.places if type(node) in _EFFECTS.keys() | RUNNING
         ]
@@ -150,7 +149,6 @@ class PointsTo(ImplicitCalls):
         return frozenset().union(*map(self._defined, updated_by(value)))
 
     def _defined(self, value: Value) -> Locations:
-        """What a variable is given where it is bound."""
         if isinstance(value, Outer):
             is_own = value.name in self._bindings
             if is_own and value.name not in self.graph.shared and not isinstance(self.graph.scope, ast.Module):
@@ -339,14 +337,12 @@ class PointsTo(ImplicitCalls):
             self.kept(node, node)
 
     def _class_body(self, node: ast.ClassDef) -> None:
-        """A class holds what its body binds."""
         within, own = set(own_nodes(node)), self._definition(node, node.name)
         for name in sorted(bound_names(*node.body)):
             bindings = (each for each in self._bindings.get(name, ()) if each.node in within)
             self.cells.store(own, name, NOWHERE.union(*map(self._defined, bindings)))
 
     def _definition(self, node: ast.AST, name: str) -> Locations:
-        """What a definition of a class or function, or an import, binds to its name."""
         return frozenset({_outer(name) if isinstance(self.graph.scope, ast.Module) else made(node)})
 
 

@@ -99,7 +99,6 @@ def _may_call(program: Program, function: Function) -> Iterator[ast.Call]:
 
 
 def _is_linear(program: Program, consumer: Consumer) -> bool:
-    """Does autograd keep nothing of the operand of a consumer?"""
     node = consumer.node
     if isinstance(node, ast.BinOp | ast.AugAssign):
         operation = torch_ops.of_method(f"__{OPERATORS[type(node.op)]}__")
@@ -195,7 +194,6 @@ class _Uses:
         return self.asks(call if is_method and isinstance(call, ast.Call) else attribute)
 
     def _is_asked_in(self, call: ast.Call, node: ast.expr) -> bool:
-        """Follow an argument into a function of the file, or through one of torch."""
         callee = self._program.callee(call)
         if callee is not None:
             parameter = self._program.receiver(node, call, callee)

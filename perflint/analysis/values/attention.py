@@ -160,7 +160,6 @@ def _readers(program: Program, node: ast.expr) -> list[ast.expr]:
 
 
 def _keeps(program: Program, node: ast.expr, weights: ast.expr) -> bool:
-    """Does `node` drop some of the weights, cast them, or give a view of them?"""
     if not isinstance(node, ast.Call):
         return False
     made = operation(program, node)
@@ -177,7 +176,6 @@ def _is_look(program: Program, name: ast.Name) -> bool:
 
 
 def _is_read_elsewhere(program: Program, scores: list[ast.AST]) -> bool:
-    """Does anything read the scores but to change them in place, look at them, or take their softmax?"""
     for bound in (each for each in scores if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)):
         for use in program.get(Flow).graph(bound).uses.get(bound, ()):
             parent = program.parent(use)

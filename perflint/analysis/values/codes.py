@@ -154,7 +154,6 @@ def _is_common(method: str) -> bool:
 
 
 def _may_be_of_project(method: str, owner: Value, node: ast.Call) -> bool:
-    """Is a method of an unknown object likely one that the project defines?"""
     if owner.kind is Kind.MODULE:
         return method not in _SWITCHES
     is_of_mapping = method != "update" or len(node.args) == 1 or node.keywords  # or `agent.update(buffer, step)`

@@ -81,7 +81,6 @@ class Executor(Evaluator):
             self._evaluate_body(info)
 
     def _holds(self, info: FunctionInfo) -> bool:
-        """Would the latest evaluation come out the same?"""
         frame = info.frame
         if frame is None or info.active or parameter_values(self, info) != frame.given:
             return False

@@ -146,7 +146,6 @@ def _trainers(calls: Iterable[ast.Call]) -> Iterator[str]:
 
 
 def _has_tensor(attribute: str) -> bool:
-    """Is it an attribute which tensors have, or an entry of `usage` that fits them?"""
     return (
         attribute in _USAGES
         or torch_ops.of_method(attribute) is not None

@@ -166,7 +166,6 @@ def _handed_on(program: Program) -> Iterator[tuple[str, str]]:
 
 
 def _membership(program: Program) -> tuple[tuple[str, ...], Says]:
-    """What the file imports and says as a part of programs; tests are part of none."""
     return ((), Says.NOTHING) if program.is_test else (imported(program.tree), program.says)
 
 
@@ -192,7 +191,6 @@ def _hot_calls(program: Program, reaching: Reaching, heats: Mapping[ast.Call, He
 
 
 def _manner_queries(program: Program, context: Context) -> tuple[tuple[str, Manner], ...]:
-    """The functions of which the program asks, or has been told, how others call them."""
     found = dict(program.asked.manners)
     for name, manner in context.manners:
         found[name] = found.get(name, Manner.PLAIN) | manner
@@ -247,7 +245,6 @@ def _mode_given(program: Program, node: ast.Call) -> Manner:
 
 
 def _is_needed(program: Program, node: ast.Call) -> bool:
-    """Does what the call gives go into an environment's step? Then the function has to bring it to the host."""
     return program.get(_may_step) and is_needed(program, node, _DEPTH)
 
 

@@ -89,7 +89,6 @@ def _is_of_host(value: Value) -> bool:
 
 
 def _expected(evaluator: Evaluator, info: FunctionInfo, parameter: ast.arg, default: ast.expr | None) -> Value:
-    """What a parameter likely is where no call in this file tells."""
     method_of_module = info.owner is not None and (info.owner.is_a("module") or info.owner.is_a("differentiable"))
     annotated = _annotated(parameter.annotation)
     if annotated.kind is Kind.TENSOR:

@@ -70,7 +70,6 @@ class ShapeRules(ABC):
         return call.name in ("sort", "topk") or bool(call.arguments or call.call.keywords)
 
     def _made(self, call: TorchCall) -> Shape:
-        """The shape of what is made of no tensor."""
         name, given = call.name, list(call.arguments)
         if call.does.does("line"):
             return known((self.size(given[0]) if name == "arange" and len(given) == 1 else "",))
@@ -104,7 +103,6 @@ class ShapeRules(ABC):
         return known(tuple(same))
 
     def _of_class(self, node: ast.Call) -> Shape:
-        """What a module gives, and what wraps or makes a tensor by a name of a class."""
         name = self.program.qualified(node.func)
         if name in _WRAPPERS and node.args:
             return self.shape(node.args[0])
@@ -182,7 +180,6 @@ def sized(node: ast.expr) -> ast.expr | None:
 
 
 def _keeps_rank(module: Value) -> bool:
-    """Is `module` surely a layer, or a row of layers, that keeps the number of axes?"""
     if module.name == "torch.nn.Sequential":
         return bool(module.items) and all(each.sure and _keeps_rank(each) for each in module.items or ())
     return bool(_KEEP_RANK.fullmatch(module.name))
@@ -351,7 +348,6 @@ def ranked(test: ast.expr) -> tuple[ast.expr, int] | None:
 
 
 def _unpacking(program: Program, tensor: ast.AST) -> ast.Assign | None:
-    """The statement that gives each size of `tensor` a name."""
     around = program.ancestors(tensor)
     sizes = next(around)
     if isinstance(sizes, ast.Attribute) and sizes.attr == "size":

@@ -126,7 +126,6 @@ class Shapes(ShapeRules):
         return [each for each in found if isinstance(each, Definition)] or found
 
     def _assigned(self, value: Value) -> ast.expr | None:
-        """The expression that a name is assigned, or is a part of that has the same shape."""
         if not isinstance(value, Definition):
             return None
         if isinstance(value.node, ast.arg):
@@ -262,7 +261,6 @@ class Shapes(ShapeRules):
     # -- what is done to a tensor
 
     def _uses(self, node: ast.expr) -> Sequence[ast.expr]:
-        """The places that read this very value, here or elsewhere in the function."""
         value = self._flow.graph(node).value(node) if isinstance(node, ast.Name) else None
         return value.uses if value is not None and value.uses else [node]
 
@@ -280,7 +278,6 @@ class Shapes(ShapeRules):
         )
 
     def _required(self, use: ast.expr) -> int:
-        """The axes that this use needs."""
         parent = self.program.parent(use)
         if isinstance(parent, ast.Subscript) and parent.value is use:
             return sum(isinstance(each, ast.Slice) or self._is_number(each) for each in elements_of(parent.slice))

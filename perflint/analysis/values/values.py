@@ -237,7 +237,6 @@ def _join_named(a: Value, b: Value) -> Value:
 
 
 def _names(a: Value, b: Value) -> str:
-    """The names of both, if they are of the project or the same; else empty."""
     names = sorted({*OR.join((a.name, b.name)).split(OR)})
     return OR.join(names) if len(names) == 1 or all(map(_is_of_project, names)) else ""
 
