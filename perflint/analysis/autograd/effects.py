@@ -195,7 +195,6 @@ class Effects:
         self._running: dict[ast.AST, bool] = {}
 
     def of(self, root: ast.AST, effect: Effect) -> list[ast.AST]:
-        """The nodes with `effect`, of those that running `root` may reach in this file."""
         key = root, effect
         if key not in self._known:
             self._known[key] = self._of(root, effect)

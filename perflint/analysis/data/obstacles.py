@@ -130,7 +130,7 @@ class Residence:
     # -- what other files may hold
 
     def unknown(self, dataset: ast.expr) -> str:
-        """What would put the items of a dataset on the device, and isn't known here; empty if nothing."""
+        """What would put the items on the device, and isn't known here; empty if nothing."""
         return next(filter(None, map(self._unknown_origin, self._origins.of(dataset))), "")
 
     def _unknown_origin(self, origin: ast.AST) -> str:

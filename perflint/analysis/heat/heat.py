@@ -70,14 +70,12 @@ class Heats:
         return self._climb(node).heat
 
     def hot_loop(self, node: ast.AST) -> ast.AST | None:
-        """The hot loop of the same function around `node`; None where a call makes it hot, or nothing."""
         by = self._climb(node).by
         if not isinstance(by, LOOPS + COMPREHENSIONS) or by not in self._program.ancestors(node):
             return None
         return by if self._program.function_of(by) is self._program.function_of(node) else None
 
     def hot_by(self, node: ast.AST) -> HotPlace | None:
-        """The loop, here or around a call, that makes `node` hot, or what is called in every step."""
         by = self._climb(node).by
         if by is None or isinstance(by, HotPlace):
             return by

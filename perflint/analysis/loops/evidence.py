@@ -207,7 +207,6 @@ class Evidence:
 
     @cached_property
     def launches(self) -> bool:
-        """Does something in the loop certainly give a tensor, or write into one?"""
         targets = (each.node.value for each in self.flow.collected if isinstance(each.node, ast.Subscript))
         nodes = (*(call.node for call in self.flow.calls), *targets)
         return bool(self.flow.operations) or any(self.program.value(node).kind is Kind.TENSOR for node in nodes)

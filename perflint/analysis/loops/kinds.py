@@ -230,7 +230,6 @@ class Loops:
         self._may_train = any(word in program.text for word in _TRAINING) or program.trains_elsewhere
 
     def kind(self, loop: Loop) -> LoopKind:
-        """What one iteration of `loop` is."""
         if loop not in self._kinds:
             self._kinds[loop] = LoopKind.OTHER  # while it is being computed: functions may call each other
             self._kinds[loop] = self._classify(loop)
@@ -340,7 +339,6 @@ class Loops:
         return callee.kind is Kind.UNKNOWN and any(self._program.value(argument).on_device for argument in node.args)
 
     def trains_once(self, function: Function) -> bool:
-        """Does calling `function` do one step of training, rather than an epoch of them?"""
         if not self._may_train:
             return False
         if function not in self._trains:
@@ -350,7 +348,6 @@ class Loops:
         return self._trains[function]
 
     def trains_in(self, node: ast.AST) -> bool:
-        """Is `node` a call that trains, by itself or in the function that it reaches?"""
         if not isinstance(node, ast.Call):
             return False
         if trains(self._program, node) or any(summary.trains for summary in self._summaries(node)):

@@ -76,7 +76,6 @@ class Calls(LibraryCalls):
     def run(
         self, function: Function, node: ast.AST, given: Mapping[int, Locations], *, deferred: bool = False
     ) -> Locations:
-        """What running `function` gives, with these locations for its first parameters; `deferred`: at any time."""
         parameters = [*function.args.posonlyargs, *function.args.args]
         bound = {parameters[at]: what for at, what in given.items() if at < len(parameters)}
         return self._instantiated(node, function, bound, deferred=deferred)

@@ -80,7 +80,6 @@ class PointsTo(ImplicitCalls):
         return False
 
     def of(self, node: ast.expr) -> Locations:
-        """The locations that `node` may evaluate to; none for numbers and other plain values."""
         if not self.is_known:
             return frozenset({ANYWHERE})
         if node not in self._current:
@@ -93,7 +92,6 @@ class PointsTo(ImplicitCalls):
         return self._bindings.keys()
 
     def outer(self, name: str) -> Locations:
-        """What a function inside of this scope finds under `name` at any time."""
         bindings = self._bindings.get(name, ())
         found = frozenset().union(*map(self._defined, bindings)) if bindings else NOWHERE
         return found | (self.outside(name) if not bindings or name in self.graph.shared else NOWHERE)

@@ -197,7 +197,6 @@ class Executor(Evaluator):
     # -- bindings
 
     def assign(self, target: ast.expr, value: Value) -> None:
-        """Bind what is known to a target of any form."""
         if target.__class__ in (ast.Name, ast.Attribute) and is_vague(value):
             value = self.by_role(target, value)
         if isinstance(target, ast.Name):

@@ -92,7 +92,6 @@ def _is_sliced(node: ast.Call) -> bool:
 
 
 def from_entry(entry: torch_ops.Operation, place: Place, *, sure: bool = True) -> Value:
-    """The value of a call that the table describes."""
     if entry.result == "tensor":
         return tensor(place, sure=sure, dtype=entry.dtype)
     if entry.result in ("tuple", "tensors"):

@@ -115,7 +115,6 @@ def _annotated(annotation: ast.expr | None) -> Value:
 
 
 def constant(node: ast.expr | None) -> Value:
-    """The value of a default, where that is written out."""
     if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | str | type(None)):
         return literal(node.value)
     return UNKNOWN

@@ -137,7 +137,6 @@ class _Sources:
         return found
 
     def follow(self, expression: ast.expr) -> None:
-        """Find the calls behind `expression` that reach other files."""
         pending: list[ast.AST] = [expression]
         while pending:
             for node in own_nodes(pending.pop()):

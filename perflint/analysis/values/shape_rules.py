@@ -119,7 +119,6 @@ class ShapeRules(ABC):
         return known(("",) * shape.rank) if shape.rank is not None and _keeps_rank(module) else NOTHING
 
     def broadcast(self, left: ast.expr, right: ast.expr) -> Shape:
-        """The shape of an elementwise result."""
         for number, other in ((right, left), (left, right)):
             if self.program.value(number).kind is Kind.NUMBER or isinstance(number, ast.Constant):
                 return self.shape(other)

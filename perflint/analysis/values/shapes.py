@@ -30,7 +30,6 @@ class Shapes(ShapeRules):
         self._asked = set[ast.expr]()  # what else has the rank of a tensor, while it is looked into
 
     def shape(self, node: ast.expr) -> Shape:
-        """What is known of the shape of a tensor."""
         if node in self._known:
             return self._known[node]
         if self._depth > _DEPTH:
@@ -50,7 +49,6 @@ class Shapes(ShapeRules):
         return self.shape(node).least
 
     def size(self, node: ast.expr) -> str:
-        """The symbol of a number."""
         last, measured = self._counted(node)
         if measured is not None:
             return self.shape(measured[0]).size(measured[1])
@@ -191,7 +189,6 @@ class Shapes(ShapeRules):
         )
 
     def elements(self, node: ast.expr) -> list[ast.expr]:
-        """Tensors of a list, of one shape as far as a concatenation or stack wants it: those that are known."""
         if self._depth > _DEPTH:
             return []  # a list that is made of itself
         self._depth += 1

@@ -136,7 +136,6 @@ def library(name: str) -> Value:
 
 
 def sequence(items: Iterable[Value]) -> Value:
-    """A sequence of exactly these items."""
     parts = tuple(items)
     return Value(Kind.SEQUENCE, items=parts, item=join_all(parts))
 
