@@ -10,8 +10,21 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
-from perflint.analysis.found import Effect, GradMode, GraphUse, Heat
-from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihood, Manner, Says, Seen, Summary
+from perflint.analysis.links import (
+    ALONE,
+    Context,
+    Effect,
+    GradMode,
+    GraphUse,
+    Heat,
+    HotCall,
+    HotPlace,
+    Likelihood,
+    Manner,
+    Says,
+    Seen,
+    Summary,
+)
 from perflint.analysis.loops.flow import LoopKind, TimeLoop
 from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.codes import PINNED, named_functions, targets_of

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from perflint import torch_ops
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
-from perflint.analysis.found import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
+from perflint.analysis.links import Heat
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.numbers import is_option, numbers
 from perflint.analysis.values.operations import Move, TorchCall, moves_first, operation

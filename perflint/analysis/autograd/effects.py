@@ -11,8 +11,7 @@ from perflint.analysis.autograd.modes import GradModes
 from perflint.analysis.call_graph import CallGraph, is_abstract, overridden
 from perflint.analysis.data.origins import Attributes
 from perflint.analysis.facts import Program
-from perflint.analysis.found import Effect, GradMode
-from perflint.analysis.links import Likelihood
+from perflint.analysis.links import Effect, GradMode, Likelihood
 from perflint.analysis.memory.dispatch import Modules
 from perflint.analysis.memory.roles import HOLDS
 from perflint.analysis.values.codes import targets_of

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from perflint.analysis.autograd.modes import TrainingModes
 from perflint.analysis.facts import Program
-from perflint.analysis.found import Effect, Fate, GradMode
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.links import Manner
+from perflint.analysis.links import Effect, Fate, GradMode, Manner
 from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import defaults_of

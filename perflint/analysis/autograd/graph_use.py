@@ -10,10 +10,9 @@ from perflint import torch_ops
 from perflint.analysis.autograd.effects import KNOWN, Effects, asks_for_gradients, differentiates, runs_module
 from perflint.analysis.autograd.modes import GradModes
 from perflint.analysis.facts import Program
-from perflint.analysis.found import Effect, Fate, GradMode, GraphUse
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
-from perflint.analysis.links import Likelihood, Manner
+from perflint.analysis.links import Effect, Fate, GradMode, GraphUse, Likelihood, Manner
 from perflint.analysis.memory.dispatch import may_be_hooked, registers_hooks
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.scopes import arguments_of, parameters_of

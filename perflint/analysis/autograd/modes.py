@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from perflint.analysis.facts import Program
-from perflint.analysis.found import GradMode
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Graph
-from perflint.analysis.links import Manner
+from perflint.analysis.links import GradMode, Manner
 from perflint.syntax.scopes import arguments_of, bind, local_names, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function, last_name, method_of, own_nodes, path_of
 

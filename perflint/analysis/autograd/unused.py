@@ -14,9 +14,9 @@ from perflint.analysis.autograd.graph_use import CUTTING, cuts, graph_uses
 from perflint.analysis.autograd.modes import GradModes, frozen
 from perflint.analysis.call_graph import callers
 from perflint.analysis.facts import Program
-from perflint.analysis.found import Effect, GradMode
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
+from perflint.analysis.links import Effect, GradMode
 from perflint.analysis.modules import optimized
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind

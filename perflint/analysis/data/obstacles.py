@@ -13,9 +13,9 @@ from perflint.analysis.data.callables import Callees, SideEffects
 from perflint.analysis.data.loaders import LoaderCall, Loaders
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
-from perflint.analysis.found import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Outer
+from perflint.analysis.links import Heat
 from perflint.analysis.memory.roles import FILLS, TAKES
 from perflint.analysis.values.values import ELSEWHERE, UNKNOWN, Kind, Place, Value, contains_tensor
 from perflint.syntax.scopes import arguments_of, keyword_of

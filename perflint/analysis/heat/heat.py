@@ -13,10 +13,9 @@ from perflint.analysis.autograd.effects import runs_backward, runs_module, steps
 from perflint.analysis.call_graph import callers, loops_around
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
-from perflint.analysis.found import Heat
 from perflint.analysis.heat.freshness import steps_an_environment
 from perflint.analysis.heat.rarity import RARE, is_escape, is_mostly_true, is_periodic, makes_rare
-from perflint.analysis.links import HotPlace
+from perflint.analysis.links import Heat, HotPlace
 from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.values.operations import computes_loss
 from perflint.analysis.values.parameters import STEP_METHODS

@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.found import Heat
 from perflint.analysis.heat.freshness import steps_an_environment
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Outer
-from perflint.analysis.links import Manner
+from perflint.analysis.links import Heat, Manner
 from perflint.analysis.values.values import GUESSED, Kind, Place, Value, contains_tensor
 from perflint.syntax.scopes import arguments_of, keyword_of
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, elements_of, is_false

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from perflint.analysis.autograd.effects import trains
 from perflint.analysis.call_graph import is_abstract, overridden
 from perflint.analysis.facts import Program
-from perflint.analysis.found import GradMode
 from perflint.analysis.heat.freshness import brings_data, evaluates, steps_an_environment
 from perflint.analysis.ir.occurrences import computed_of
-from perflint.analysis.links import Summary
+from perflint.analysis.links import GradMode, Summary
 from perflint.analysis.loops.body import loop_flow
 from perflint.analysis.loops.calls import is_carried_by_rnn, rnn_name, unseen_name
 from perflint.analysis.loops.evidence import Evidence

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.found import Fate
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Graph
 from perflint.analysis.ir.occurrences import occurrences
-from perflint.analysis.links import Manner
+from perflint.analysis.links import Fate, Manner
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.dispatch import registers_hooks
 from perflint.analysis.memory.locations import Locations, Write, made

@@ -14,10 +14,22 @@ from perflint.analysis.data.loaders import Loaders
 from perflint.analysis.data.origins import edits_of
 from perflint.analysis.data.starts import Starts
 from perflint.analysis.facts import Program
-from perflint.analysis.found import GradMode, Heat
 from perflint.analysis.heat.freshness import draws_data
 from perflint.analysis.heat.syncs import is_needed
-from perflint.analysis.links import ALONE, LOADERS, NOWHERE, Context, HotCall, Links, Manner, Says, Summary, nearest
+from perflint.analysis.links import (
+    ALONE,
+    LOADERS,
+    NOWHERE,
+    Context,
+    GradMode,
+    Heat,
+    HotCall,
+    Links,
+    Manner,
+    Says,
+    Summary,
+    nearest,
+)
 from perflint.analysis.loops.kinds import SWITCHES, Loops
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.codes import SHARED, argument_code, class_name, named_functions, result_code

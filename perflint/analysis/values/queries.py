@@ -10,7 +10,7 @@ from typing import Any
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.found import Heat
+from perflint.analysis.links import Heat
 from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.values.values import GUESSED, Kind, Place
 from perflint.syntax.scopes import arguments_of, parameters_of

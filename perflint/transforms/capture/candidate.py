@@ -9,11 +9,10 @@ from functools import partial
 from itertools import islice, starmap
 
 from perflint.analysis.autograd.effects import runs_backward
-from perflint.analysis.found import Heat
 from perflint.analysis.heat.freshness import steps_an_environment
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Value, sources_of
-from perflint.analysis.links import Says
+from perflint.analysis.links import Heat, Says
 from perflint.analysis.program import Effect, GradMode, Program
 from perflint.analysis.values.hints import scripting
 from perflint.syntax.source import Fix, Safety
