@@ -14,8 +14,8 @@ number of epochs, and tests.
 ## Why it is slow
 
 When a loop over the loader ends, its workers end, and the next loop starts others: processes, imports where they are
-spawned, a copy of the dataset, and then the first batches, for which the device waits. In short epochs, and in
-validation after few steps, that takes longer than the batches.
+spawned, a copy of the dataset, and the first batches, for which the device waits. In short epochs, and in validation
+after few steps, that takes longer than the batches.
 
 ## Example
 
