@@ -17,8 +17,8 @@ from perflint.analysis.heat.freshness import steps_an_environment
 from perflint.analysis.heat.rarity import RARE, is_escape, is_mostly_true, is_periodic, makes_rare
 from perflint.analysis.links import Heat, HotPlace
 from perflint.analysis.loops.flow import LoopKind
+from perflint.analysis.values.classes import STEP_METHODS
 from perflint.analysis.values.operations import computes_loss
-from perflint.analysis.values.parameters import STEP_METHODS
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import defaults_of, parameters_of
 from perflint.syntax.walk import (
