@@ -111,7 +111,7 @@ from perflint.analysis.ir.occurrences import (
     variable_of,
 )
 from perflint.analysis.links import Likelihood, Says, Summary
-from perflint.analysis.loops.samples import filled_mask, walked_batch
+from perflint.analysis.loops.repeats import filled_mask, parameter_update, walked_batch
 from perflint.analysis.made import Made, made_on_host, moved_made
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.consumers import reading
@@ -119,12 +119,10 @@ from perflint.analysis.memory.locations import Write
 from perflint.analysis.memory.roles import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
 from perflint.analysis.memory.view_writes import asks_for_layout, shown_writes
 from perflint.analysis.modules import Optimized, Placed, Placement, optimized
-from perflint.analysis.parameter_loops import update_of as parameter_update
 from perflint.analysis.program import Effect, Fate, GradMode, GraphUse, Heat, Kind, LoopKind, Place, Program, Value
 from perflint.analysis.values.attention import Attention, attentions
 from perflint.analysis.values.dtypes import is_integer
-from perflint.analysis.values.numbers import Numbers, is_number, numbers
-from perflint.analysis.values.operations import Move, TorchCall, move, operation
+from perflint.analysis.values.operations import Move, Numbers, TorchCall, is_number, move, numbers, operation
 from perflint.analysis.values.shape import Shape
 from perflint.analysis.values.shapes import Shapes
 from perflint.engine.fix import comments as _comments

@@ -78,8 +78,6 @@ _NAMING: Mapping[type[ast.AST], str] = {  # where code names something
 
 
 class AttentionByHand(Rule):
-    """Each attention, at its softmax."""
-
     group = "compute"
     triggers = ("softmax", "Softmax")
 

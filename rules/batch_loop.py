@@ -54,8 +54,6 @@ _MESSAGES = {
 
 
 class BatchLoop(Rule):
-    """Each such loop, at its header."""
-
     group = "overhead"
     severity = Severity.ADVICE
     triggers = ("range(", "zip(")

@@ -54,8 +54,6 @@ _OWN = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.Da
 
 
 class BlockingCopy(Rule):
-    """Copies of pinned batches to the device, at the method's name."""
-
     group = "sync"
     needs_gpu = True
     triggers = (".to(", ".cuda(")
@@ -90,7 +88,6 @@ def _is_given_pinned(program: Program) -> bool:
 
 
 def _waits(move: Move) -> bool:
-    """Is nothing said of waiting, and nothing but the place changed?"""
     is_plain = not move.casts and move.like is None
     return is_plain and not any(each.arg in ("non_blocking", None) for each in move.call.keywords)
 

@@ -66,8 +66,6 @@ _MESSAGES = {
 
 
 class CatInLoop(Rule):
-    """Concatenations whose result is a part of the next iteration's."""
-
     group = "memory"
     triggers = (".cat(", "concat", "stack(", "cat(")
 

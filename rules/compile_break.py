@@ -61,8 +61,6 @@ _MESSAGES = {
 
 
 class CompileBreak(Rule):
-    """Each such call, once."""
-
     group = "overhead"
     severity = Severity.ADVICE
     triggers = ("torch.compile", "make_graphed_callables", "cuda.graph", "import compile")
@@ -101,7 +99,6 @@ def _compiled(program: Program) -> Iterator[Function]:
 
 
 def _breaks(program: Program, code: ast.AST, depth: int) -> Iterator[tuple[ast.Call, str]]:
-    """The calls in `code`, and in what it calls, that break a graph, with their kinds."""
     for call in (each for each in api.own_nodes(code) if isinstance(each, ast.Call)):
         around = itertools.takewhile(lambda each: each is not code, program.ancestors(call))
         if any(isinstance(each, ast.If | ast.IfExp | ast.ExceptHandler | ast.Raise | ast.Assert) for each in around):

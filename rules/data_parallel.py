@@ -50,8 +50,6 @@ _OTHERS = re.compile(r"DistributedDataParallel|\bDDP\b|\bAccelerator\(|FullyShar
 
 
 class DataParallel(Rule):
-    """Models that one process trains on several devices."""
-
     group = "compute"
     severity = Severity.ADVICE
     needs_gpu = True

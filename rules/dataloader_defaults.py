@@ -10,10 +10,10 @@ updated under a condition), variables, module constants, parameters and `functoo
 A value that the user of the program chooses is not missing: an option of the command line, or a parameter, that is 0
 by default gives advice, and only where the option `advice` of this rule asks for it.
 
-It assumes that a program which names no device trains on the CPU where it can be seen to train or to read the
-loader itself; such loaders are left alone, and so are those called with `**` arguments of which nothing is known,
-datasets whose tensors lie on the GPU already, files of tests, and other classes called DataLoader. Workers are not
-wanted for where an `IterableDataset` is read: each worker would yield all of it.
+A program which names no device is taken to train on the CPU where it can be seen to train or to read the loader itself;
+such loaders are left alone, and so are those called with `**` arguments of which nothing is known, datasets whose
+tensors lie on the GPU already, tests, and other classes called DataLoader. Workers are not wanted where an
+`IterableDataset` is read: each would yield all of it.
 
 ## Why it is slow
 
@@ -55,17 +55,17 @@ it is known what they do.
 Workers are not added (and the reason is given) where they would fail or read something else: lambdas and local
 functions or classes, which cannot be pickled; a dataset that uses the GPU, keeps an open file, or may change as it is
 read; a number that comes from a variable; whatever `__getitem__` or `collate_fn` leave behind in their own object, in
-what that holds, or in the module. Nor are they added where reading an item does no work that they could take over, as
-of a `TensorDataset`, a list, or a class that only indexes what it holds: passing a batch between processes costs more,
-and their lack is no finding. Neither keyword is added to a DataLoader that is imported by way of another module of the
+what that holds, or in the module. Nor where reading an item does no work that they could take over, as of a
+`TensorDataset`, a list, or a class that only indexes what it holds: passing a batch between processes costs more, and
+their lack is no finding. Neither keyword is added to a DataLoader that is imported by way of another module of the
 project, whose constructor may differ, nor where items are returned uncollated (`batch_size=None`, or a `collate_fn`
 that passes them on): what a loop writes to them in place may be written to the dataset. If workers would be started
 while the module is being imported, the same fix puts the main guard in.
 
-The option `workers` of this rule says how many to ask for. The default of 4 is a start that few machines cannot
-bear, for each process on a GPU; more may be faster (see below), and for small data in memory none may be. Where
-`perflint run --tune-loader` has measured what a loader needs, that is written instead, `prefetch_factor` included, and
-nothing where no workers are worth it.
+The option `workers` of this rule says how many to ask for. The default of 4 is a start that few machines cannot bear,
+for each process on a GPU; more may be faster, and for small data in memory none may be. Where `perflint run
+--tune-loader` has measured what a loader needs, that is written instead, `prefetch_factor` included, and nothing where
+no workers are worth it.
 
 ## Measured
 
@@ -106,8 +106,6 @@ _OWN_ITEMS = "its items are returned as they are, and what is written to them in
 
 
 class DataloaderDefaults(Rule):
-    """Once a loader, saying what is missing."""
-
     group = "data"
     triggers: ClassVar[tuple[str, ...]] = ("Loader", "num_workers")
     at_run_time = "loaders"

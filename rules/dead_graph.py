@@ -57,8 +57,6 @@ _LAYER = re.compile(r"torch\.nn\.(Linear|Conv\w+|LayerNorm|BatchNorm\w+|Embeddin
 
 
 class DeadGraph(Rule):
-    """Results of modules whose graphs nobody uses: detached ones at the method's name, others at the module's call."""
-
     group = "memory"
     triggers = ("torch",)
 

@@ -62,8 +62,6 @@ _PROVISOS = {
 
 
 class EmptyCacheInLoop(Rule):
-    """Calls that empty the cache or wait, at places that run in every step."""
-
     group = "sync"
     severity = Severity.ADVICE
     needs_gpu = True

@@ -41,15 +41,15 @@ def evaluate(model, loader):
 
 `exact` where the code of all that is run is in this file, or torch's; `rounding` where it is in other files of the
 project, or this one speaks of a transformer, which may take its fast path without gradients. `behaviour` where it isn't
-known: a `forward` that differentiates fails below `torch.no_grad()`. It is `behaviour`, too, where files register
-hooks, where code of another file keeps what it computes or asks for gradients, where a decorator's effect isn't known,
-where a `key_padding_mask` is given (rows of padding are zero on that fast path), and where a result is printed as a
-tensor, saved, converted by `.numpy()` or given to unknown code.
+known: a `forward` that differentiates fails below `torch.no_grad()`; where files register hooks; where code of another
+file keeps what it computes or asks for gradients; where a decorator's effect isn't known; where a `key_padding_mask` is
+given (rows of padding are zero on that fast path); and where a result is printed as a tensor, saved, converted by
+`.numpy()` or given to unknown code.
 
 A function that only evaluates is decorated; elsewhere the loop, or the call that tells a function not to train, goes
 below a `with`, or, of a long loop, just the calls of models. There is no fix where a caller may back-propagate what is
 computed, or keeps it, or where code that is run asks whether gradients are recorded, nor for one phase of a loop.
-Functions that aren't known are taken not to differentiate, unless their name says so or they are given a module.
+Unknown functions are taken not to differentiate, unless their name says so or they are given a module.
 
 ## Measured
 
@@ -76,8 +76,6 @@ _WHY = {
 
 
 class EvalWithoutNoGrad(Rule):
-    """Loops that evaluate a model and build graphs."""
-
     group = "memory"
     triggers = (".eval()", ".train(False)", ".data", ".item()", ".numpy()", "argmax", "save_image")
 

@@ -49,8 +49,6 @@ _PUTS = frozenset({"append"})
 
 
 class GraphKept(Rule):
-    """Losses that are added up, or collected, with their graphs."""
-
     group = "memory"
     triggers = ("backward(",)
 

@@ -64,8 +64,6 @@ _OBSTACLES = {"device": "the loop over the loader is to move the batch", "file":
 
 
 class HeavyGetitem(Rule):
-    """The first piece of work of each kind, in each function that makes samples or batches."""
-
     group = "data"
     severity = Severity.ADVICE
     triggers = ("__getitem__", "collate")

@@ -46,8 +46,6 @@ _FORMATS = frozenset({"bf16", "fp16", "tf32", "deepspeed", "half_precision_backe
 
 
 class HfArguments(Rule):
-    """Each such call, saying what is left out."""
-
     group = "data"
     severity = Severity.ADVICE
     triggers = ("TrainingArguments",)

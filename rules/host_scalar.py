@@ -56,8 +56,6 @@ _TYPE = re.compile(r"torch\.[A-Z]?[a-z]*Tensor")  # of the host; of a list they 
 
 
 class HostScalar(Rule):
-    """Tensors made of Python's numbers, at places that run in every step."""
-
     group = "sync"
     needs_gpu = True
     triggers = ("tensor(", "Tensor(", ".new(")

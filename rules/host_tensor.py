@@ -53,8 +53,6 @@ _OTHER_NAMES = ("byte", "char")  # casts to types of other names: uint8, int8
 
 
 class HostTensor(Rule):
-    """Moves of what was made on the host just before, at places that run in every step."""
-
     group = "memory"
     needs_gpu = True
     triggers = ("torch",)

@@ -3,18 +3,17 @@
 ## What it does
 
 Reports `.item()` on a device tensor where it runs in every step of training or evaluation, or in every time step: in
-the loop itself, or in a function that the loop calls. It does not report reads that are rare (below
-`if step % n == 0`, `if should_log`, at the last step, once an epoch or rollout), values that are on the host anyway,
-programs that run on the CPU alone, branches that only an export takes (`if self.onnx_trace`), or only CPU tensors
-(`if x.is_cpu`) where nothing is moved, full-batch training, actions that an environment's `step` needs, and the
-second read of a value in one iteration.
+the loop itself, or in a function that it calls. Left alone are reads that are rare (below `if step % n == 0`,
+`if should_log`, at the last step, once an epoch or rollout), values that are on the host anyway, programs that run on
+the CPU alone, branches that only an export takes (`if self.onnx_trace`), or only CPU tensors (`if x.is_cpu`) where
+nothing is moved, full-batch training, actions that an environment's `step` needs, and the second read of a value in one
+iteration.
 
 ## Why it is slow
 
-The host runs ahead of the device and keeps its queue filled. `.item()` has to return a Python number, so the host
-stops until everything queued has been computed; then the device idles until the host has launched work again. The
-price depends on the run: next to nothing where launching is what takes the time, much where the device is the faster
-one or the reads are many.
+The host runs ahead of the device and keeps its queue filled. For `.item()` it stops until everything queued has been
+computed; then the device idles until the host has launched work again. That costs next to nothing where launching is
+what takes the time, and much where the device is the faster one or the reads are many.
 
 ## Example
 
@@ -70,10 +69,9 @@ write to it, and read at once after the loop: `exact`; the values stay in the de
 periodic guard are converted there.
 
 There is no fix if the host waits for something else right beside it, several times more in an iteration, or in an inner
-loop, so that little is gained; if the variable escapes before the loop ends, as an attribute may; if a meter keeps it;
-if another read of the value remains; or if the value may be complex in a file that computes with such. The fix assumes
-that what has `.item()` and was computed from device tensors is a tensor, and that all additions to one variable come
-from one device.
+loop; if the variable escapes before the loop ends, as an attribute may; if a meter keeps it; if another read of the
+value remains; or if the value may be complex in a file that computes with such. It is assumed that what has `.item()`
+and was computed from device tensors is a tensor, and that all additions to one variable come from one device.
 
 What goes to `print`, `sys.stdout.write`, `logging`, a bar of tqdm or a scalar of a summary writer, and nowhere else, is
 handed to `perflint.runtime.reports.later`: `exact`, and a candidate that waits for `--unsafe`, because the program then
@@ -93,8 +91,8 @@ to a file descriptor behind Python's back, and that nobody waits for threads whi
 
 One H200, torch 2.11.0, 2026-11-21, before and after `perflint fix`, bitwise the same results (medians of 21 interleaved
 pairs; `tests/gpu/measure.py`): 64 small training steps that read the loss, the accuracy and each of 18 gradient norms,
-151.5 ms to 137.0 ms (1.10x); 100 evaluation batches that read the loss and the hits, 15.0 ms to 15.3 ms (0.98x, which
-is within the noise of that run). Where launching kernels takes longer than running them, a wait costs little.
+151.5 ms to 137.0 ms (1.10x); 100 evaluation batches that read the loss and the hits, 15.0 ms to 15.3 ms (0.98x, within
+the noise). Where launching kernels takes longer than running them, a wait costs little.
 One by one: 16,384 numbers of 8 tensors, one H200, 2026-11-28: 212.5 ms to 2.06 ms (113x; 85x to 154x in 11 pairs).
 Deferred: PyTorch-GAN's dcgan, its loader fixed, takes 1.020 times (1.014 to 1.025; 595 pairs of ten steps by turns, one
 H200, 2026-11-29) as long a step with its prints as with none. Where launches take the time, nothing is gained: 60 steps
@@ -112,8 +110,6 @@ _MESSAGE = "`.item()` makes the host wait for the device in every iteration"
 
 
 class ItemInLoop(Rule):
-    """`.item()` on a device tensor, at a place that runs every step."""
-
     group = "sync"
     needs_gpu = True
     triggers = (".item", "item()")

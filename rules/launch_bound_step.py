@@ -51,8 +51,8 @@ than the function, all steps stay eager, and a warning says why (`perflint docs 
 
 Of a policy that acts, `exact`, the statements become a function that computes what the environment is given; data of
 the host is copied in front of it, as `torch.Tensor(obs).to(device)`, and noise by `torch.normal`, which reads on the
-host whether its deviations are valid, is added behind it. Where gradients are recorded, `dead-graph` comes first. No
-graph stands for a policy that assigns attributes, tests tensors, or gives views of what is written to afterwards.
+host whether its deviations are valid, is added behind it. Where gradients are recorded, `dead-graph` comes first.
+Policies that assign attributes, test tensors, or give views of what is written to afterwards are left alone.
 
 A step that is a function or a method without a decorator becomes another one in front of it, which it calls. What the
 step sets and is read later is returned. What the host reads in its middle, as by `total += loss.item()`, is returned
@@ -60,9 +60,9 @@ and read behind it, as are reports every hundred steps, and what is added up or 
 batches are copied or chosen in front of it. A report stays where it is if it raises for some numbers, as
 `math.exp(loss.item())` does, and the error is handled. A number that only the next step reads, such as
 `log_alpha.exp().item()`, stays on the device; an annealed one that only scales tensors is given as a tensor. A state
-that each step hands to the next one, which detaches it, is an argument and a result. Whether a distribution has valid
-arguments is checked on the device: NaN raises the ValueError a step or two later than in eager mode, and behind the
-last step as the program ends.
+that each step hands to the next one, which detaches it, is an argument and a result. Whether a distribution's arguments
+are valid is checked on the device: NaN raises the ValueError a step or two later, and behind the last step as the
+program ends.
 
 Where the optimizer can't step in a graph, or something that can't be moved stands between the backward pass and its
 step, the forward and backward passes are one, `exact` with any optimizer, and the rest stays as it was: with a
@@ -70,12 +70,12 @@ GradScaler, LBFGS called without a closure, an optimizer that the file defines, 
 print, a list that is filled, a number that is read. A step that calls a closure isn't captured. With DataParallel over
 several devices the step stays eager. With DistributedDataParallel all processes capture and replay it, or none does.
 
-Not captured, with the line and what to do: other numbers of the host that differ in each iteration, such as counts;
-tests of tensors; prints, logs and lists that can't go behind the step; random numbers of the host that are drawn behind
-a forward pass; variables that are read where the step fails, or by `locals()`, `eval` or `exec`; attributes that are
-assigned; losses that callers compute; sparse gradients, hooks; other exchanges between processes; compiled modules;
-functions of other files, unless torch's or known to only compute. What modules and criteria of other files assign, draw
-or read on the host shows when the step is watched; what they print is printed by eager steps only.
+Not captured, with the line and what to do: other numbers of the host that differ in each iteration; tests of tensors;
+prints, logs and lists that can't go behind the step; random numbers of the host that are drawn behind a forward pass;
+variables that are read where the step fails, or by `locals()`, `eval` or `exec`; attributes that are assigned; losses
+that callers compute; sparse gradients, hooks; other exchanges between processes; compiled modules; functions of other
+files, unless torch's or known to only compute. What modules and criteria of other files assign, draw or read on the
+host shows when the step is watched; what they print is printed by eager steps only.
 
 ## Measured
 One H100, torch 2.11.0, 2026-11-23. By `perflint tune`, which tries this fix and adds workers, on whole programs with
@@ -94,8 +94,6 @@ from perflint.api import Finding, Options, Program, Rule, Severity
 
 
 class LaunchBoundStep(Rule):
-    """Training steps, at their backward pass, and policies that act between them."""
-
     group = "overhead"
     severity = Severity.ADVICE
     needs_gpu = True

@@ -14,8 +14,8 @@ number of epochs, and tests.
 ## Why it is slow
 
 When a loop over the loader ends, its workers end, and the next loop starts others: processes, imports where they are
-spawned, a copy of the dataset, and then the first batches, for which the device waits. In short epochs, and in
-validation after few steps, that takes longer than the batches.
+spawned, a copy of the dataset, and the first batches, for which the device waits. In short epochs, and in validation
+after few steps, that takes longer than the batches.
 
 ## Example
 
@@ -58,8 +58,6 @@ _SAFE = frozenset({"__len__", "__getitem__", "index", "count", "keys", "values",
 
 
 class LoaderRestartsWorkers(Rule):
-    """Once a loader, at its call."""
-
     group = "data"
     severity = Severity.ADVICE
     triggers = ("Loader", "num_workers")

@@ -47,8 +47,6 @@ _GRAPHS = re.compile(r"^\s*(import|from) (torch_geometric|dgl)\b", re.MULTILINE)
 
 
 class MaskRead(Rule):
-    """Reads with masks that no step changes, at the first with each."""
-
     group = "sync"
     needs_gpu = True
     triggers = ("mask]",)

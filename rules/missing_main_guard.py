@@ -42,15 +42,13 @@ if __name__ == "__main__":
 
 ## Fix safety
 
-`exact`. From the reported statement on, what runs moves under the guard, in the same order and as it is written; no
-function is made of it, so that globals stay globals. So does what is printed right before it, and from the first model
-that is made above it, unless there is a definition between, or workers need it: a spawned worker would make the model
-again, too, and hold memory of the device for it. Functions and classes stay at
-module level, with the imports that they use and the constants that code in workers uses; one that stands in the midst
-of moved statements divides the guard into two. There is no fix where a definition, or code that may run in workers,
-uses what would move. It assumes that no other file imports results from a script: what moves is no longer there for
-it. A long script is indented as a whole: a function `main` would indent the same lines, and make locals of its
-globals.
+`exact`. From the reported statement on, what runs moves under the guard, in the same order and as it is written, not
+into a function, so that globals stay globals. So does what is printed right before it, and from the first model that is
+made above it, unless there is a definition between, or workers need it: a spawned worker would make the model again,
+too, and hold memory of the device for it. Functions and classes stay at module level, with the imports that they use
+and the constants that code in workers uses; one that stands in the midst of moved statements divides the guard into
+two. There is no fix where a definition, or code that may run in workers, uses what would move. It assumes that no other
+file imports results from a script: what moves is no longer there for it.
 
 ## Measured
 
@@ -67,8 +65,6 @@ from perflint.api import Finding, Fix, Likelihood, Options, Program, Rule, Safet
 
 
 class MissingMainGuard(Rule):
-    """Once a file, at the first statement that starts processes."""
-
     group = "data"
     severity = Severity.ERROR
 

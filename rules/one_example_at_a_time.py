@@ -58,8 +58,6 @@ _MESSAGES = {
 
 
 class OneExampleAtATime(Rule):
-    """Calls for one example, in a loop or of a dataset's `map`."""
-
     group = "compute"
     severity = Severity.ADVICE
     triggers = ("transformers", "datasets", ".generate(")

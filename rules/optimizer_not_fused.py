@@ -68,8 +68,6 @@ _OTHERS = re.compile(r"complex|cfloat|\bapex\b|deepspeed|FSDP|[Ff]ully_?[Ss]hard
 
 
 class OptimizerNotFused(Rule):
-    """Optimizers, at the calls that build them."""
-
     group = "overhead"
     severity = Severity.ADVICE
     needs_gpu = True

@@ -57,8 +57,6 @@ _STEPS = re.compile(  # behind the class, if there is one
 
 
 class ParamLoop(Rule):
-    """Loops over parameters that update each of them by itself."""
-
     group = "overhead"
     triggers = ("param", "state_dict", "grad")
 

@@ -54,8 +54,6 @@ _EXACT = re.compile(
 
 
 class PrecisionLeft(Rule):
-    """Once a script, at its first backward pass, or at the first call of what another file trains with."""
-
     group = "compute"
     severity = Severity.ADVICE
     needs_gpu = True
@@ -96,7 +94,6 @@ def _runs(program: Program) -> bool:
 
 
 def _trains(program: Program, node: ast.AST) -> bool:
-    """Is it a call of what trains in another file?"""
     return isinstance(node, ast.Call) and any(each.trains or each.repeats for each in program.summaries(node))
 
 

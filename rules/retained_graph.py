@@ -52,8 +52,6 @@ _DATA = frozenset({Kind.TENSOR, Kind.UNKNOWN, Kind.SEQUENCE, Kind.MAPPING})
 
 
 class RetainedGraph(Rule):
-    """Backward passes that keep a graph which nobody else differentiates."""
-
     group = "memory"
     severity = Severity.ADVICE
     triggers = ("retain_graph",)

@@ -16,9 +16,9 @@ tensor's rows, launch work but read nothing.
 
 ## Why it is slow
 
-The host runs ahead of the device and keeps its queue filled. To know a value it has to wait until everything queued
-has been computed; then the device idles until the host has launched work again. A whole tensor takes the time of its
-copy on top, into memory that is not pinned.
+The host runs ahead of the device and keeps its queue filled. To know a value it waits until everything queued has been
+computed; then the device idles until the host has launched work again. A whole tensor takes the time of its copy on
+top, into memory that is not pinned.
 
 ## Example
 
@@ -45,12 +45,11 @@ keep lengths and sizes on the host from the start; collect predictions on the de
 ## Fix safety
 
 The same fix as for `.item()` where a `float(t)` or `int(t)` is only added up or collected, or converts the numbers of
-one tensor one by one: `exact`, or `rounding` and `behaviour` under the same conditions (see `item-in-loop`). What is
-only printed, logged, or shown by a progress bar or a summary writer, as `f"{loss:.4f}"`, `float(loss)` or
-`loss.detach().cpu().numpy()`, is reported when it has arrived: `exact`, and a candidate that waits for `--unsafe`,
-under the conditions that `item-in-loop` tells; a tensor that is shown without the format of a number tells its device,
-and has no fix. What is read for control flow, for its size, or as a whole tensor has no fix that keeps the program's
-meaning; the finding says what to do instead.
+one tensor one by one: `exact`, or `rounding` and `behaviour` as `item-in-loop` tells. What is only printed, logged, or
+shown by a progress bar or a summary writer, as `f"{loss:.4f}"`, `float(loss)` or `loss.detach().cpu().numpy()`, is
+reported when it has arrived: `exact`, and a candidate that waits for `--unsafe`, under the conditions there; a tensor
+that is shown without the format of a number tells its device, and has no fix. What is read for control flow, for its
+size, or as a whole tensor has none, either; the finding says what to do instead.
 
 ## Measured
 
@@ -77,8 +76,6 @@ _MESSAGES = {
 
 
 class SyncInLoop(Rule):
-    """A read of a device tensor other than by item(), at a place that runs every step."""
-
     group = "sync"
     needs_gpu = True
     triggers = ("torch", "cpu()", "numpy()", "tolist()")

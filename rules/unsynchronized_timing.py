@@ -57,8 +57,6 @@ _MESSAGE = (
 
 
 class UnsynchronizedTiming(Rule):
-    """Reads of a clock behind work that the device may not have done."""
-
     group = "measure"
     severity = Severity.ADVICE
     needs_gpu = True

@@ -48,8 +48,6 @@ _STAYS = re.compile(
 
 
 class ZeroGradToZeros(Rule):
-    """Calls that ask for gradients of zeros."""
-
     group = "overhead"
     triggers = ("zero_grad(",)
 

@@ -26,12 +26,12 @@ HasEffect = Callable[..., bool]  # of a program and a call: what this does by it
 
 
 def callers(program: Program, node: ast.AST) -> Iterator[ast.AST]:
-    """`node`, and the calls of the file that lead to it: those of its function, and of the functions around these."""
+    """`node`, and the calls of the file that lead to it, through its function and those around them."""
     return reachable([node], lambda each: program.call_sites(program.function_of(each)))
 
 
 def loops_around(program: Program, node: ast.AST) -> list[Loop]:
-    """The loops that run `node` again and again: those around it, and around the calls of its function in the file."""
+    """The loops around `node`, and around the calls of its function in the file."""
     found = dict[Loop, None]()
     for each in callers(program, node):
         own = (around for around in program.ancestors(each) if isinstance(around, LOOPS))
@@ -40,7 +40,7 @@ def loops_around(program: Program, node: ast.AST) -> list[Loop]:
 
 
 def is_abstract(function: Function) -> bool:
-    """Does it leave to subclasses what it does, by its decorator or by raising NotImplementedError?"""
+    """Does it leave what it does to subclasses, by its decorator or by raising NotImplementedError?"""
     if any(path_of(each).rpartition(".")[2] == "abstractmethod" for each in getattr(function, "decorator_list", ())):
         return True
     last = function.body[-1] if isinstance(function.body, list) else None
@@ -50,21 +50,21 @@ def is_abstract(function: Function) -> bool:
 
 
 def says_nothing(function: Function) -> bool:
-    """Does its body say nothing of what it does: `pass` and texts, or that subclasses do it?"""
+    """Is its body `pass` and texts, or does it leave what it does to subclasses?"""
     body = function.body if isinstance(function.body, list) else [function.body]
     said = (each.value if isinstance(each, ast.Expr) else each for each in body)
     return is_abstract(function) or all(isinstance(each, ast.Pass | ast.Constant) for each in said)
 
 
 def overridden(program: Program, node: ast.Call) -> Iterator[str]:
-    """The method that is called on an object of this file's own class, which subclasses elsewhere may override."""
+    """The called method of an object of this file's own class, which subclasses elsewhere may override."""
     owner = program.value(node.func).owner
     if owner is not None and isinstance(owner.node, ast.ClassDef) and isinstance(node.func, ast.Attribute):
         yield f"@{owner.node.name}.{node.func.attr}"
 
 
 class CallGraph:
-    """Which functions of the file its functions reach, those that they define included, and what effects that has."""
+    """Which functions of the file its functions reach, those that they define included, and with what effects."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -110,10 +110,7 @@ def handlers_in_file(program: Program, node: ast.AST) -> Iterator[ast.AST]:
 
 
 def handlers(program: Program, node: ast.AST) -> Iterator[ast.AST]:
-    """What may handle an error of `node`: handlers, managers, and functions that other files call where they do.
-
-    Nothing is known of those who call these in turn, in yet other files.
-    """
+    """What may handle an error of `node`: handlers, managers, and functions that other files call where they do."""
     blocks = program.get(_handling)
     for site in callers(program, node):
         yield from _around(program, site, blocks)
@@ -123,7 +120,7 @@ def handlers(program: Program, node: ast.AST) -> Iterator[ast.AST]:
 
 
 def is_handled(program: Program, node: ast.AST) -> bool:
-    """May any code run when `node` has raised an error: a handler, what is to be done finally, a manager's own?"""
+    """May any code run when `node` has raised an error: a handler, a `finally`, a manager's own?"""
     blocks = program.get(_finishing)
     sites = callers(program, node) if blocks else ()
     return any(handlers(program, node)) or any(True for site in sites for _ in _around(program, site, blocks))
@@ -140,7 +137,7 @@ def _around(program: Program, node: ast.AST, blocks: Mapping[ast.AST, Sequence[a
 
 
 def _finishing(program: Program) -> Mapping[ast.AST, Sequence[ast.AST]]:
-    """The statements after whose bodies something runs in any case, each with that: managers, where of this file."""
+    """The statements after whose bodies something runs in any case, each with that: managers of this file."""
     found: dict[ast.AST, list[ast.AST]] = {each: [*getattr(each, "finalbody", ())] for each in program.of_type(*TRIES)}
     for entered, managers in _entered(program):
         found[entered] = [e for e in managers if program.value(getattr(e, "func", e)).kind is not Kind.LIBRARY]

@@ -10,14 +10,26 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
-from perflint.analysis.found import Effect, GradMode, GraphUse, Heat
-from perflint.analysis.links import ALONE, Context, HotCall, HotPlace, Likelihood, Manner, Says, Seen, Summary
+from perflint.analysis.links import (
+    ALONE,
+    Context,
+    Effect,
+    GradMode,
+    GraphUse,
+    Heat,
+    HotCall,
+    HotPlace,
+    Likelihood,
+    Manner,
+    Says,
+    Seen,
+    Summary,
+)
 from perflint.analysis.loops.flow import LoopKind, TimeLoop
 from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.codes import PINNED, named_functions, targets_of
-from perflint.analysis.values.device_use import says_of, starts_on_device, trains
 from perflint.analysis.values.execute import Executor
-from perflint.analysis.values.hints import roles, usages
+from perflint.analysis.values.hints import roles, says_of, starts_on_device, trains, usages
 from perflint.analysis.values.values import ELSEWHERE, OR, UNKNOWN, Kind, Place, Value
 from perflint.syntax.scopes import Bound, bind, defaults_of, is_of_class, is_static, parameters_of
 from perflint.syntax.source import OF_TEXT, Module, holds_tests, is_main_guard
@@ -46,8 +58,7 @@ class Asked:
 class Program(Module, ABC):
     """One file with all that is known about it. A pass is what makes something of a Program: a function or a class.
 
-    A pass that needs another imports it and calls `get` for its result. Those that depend on each other go through the
-    methods that `perflint.analysis.program` defines.
+    A pass that needs another calls `get`; those that depend on each other, the methods of `perflint.analysis.program`.
     """
 
     def __init__(self, text: str, context: Context = ALONE, tree: ast.Module | None = None) -> None:
@@ -64,10 +75,7 @@ class Program(Module, ABC):
         return program
 
     def with_statements(self: OfProgram, old: ast.stmt, new: Sequence[ast.stmt]) -> OfProgram:
-        """The program as if `new` statements stood where `old` does; what it has besides is shared.
-
-        All of `new` must have places in the text, which stays as it is.
-        """
+        """The program as if `new` statements, which have places in the text, stood where `old` does."""
         child: ast.AST = old
         instead: list[Any] = list(new)
         for around in self.ancestors(old):
@@ -77,8 +85,7 @@ class Program(Module, ABC):
                     at = block.index(child)
                     setattr(made, name, [*block[:at], *instead, *block[at + 1 :]])
             child, instead = around, [made]
-        (tree,) = instead
-        program = type(self)(self.text, self._context, tree)
+        program = type(self)(self.text, self._context, instead[0])
         program.asked = self.asked
         return program
 
@@ -253,9 +260,8 @@ class Program(Module, ABC):
     def is_called(self, function: Function | None, manner: Manner) -> bool:
         """Do other files call `function` in this manner?"""
         name = self._names.get(function) if function is not None else None
-        if name is None:
-            return False
-        self.asked.manners[name] = self.asked.manners.get(name, Manner.PLAIN) | manner
+        if name is not None:
+            self.asked.manners[name] = self.asked.manners.get(name, Manner.PLAIN) | manner
         return any(name == called and manners & manner for called, manners in self._context.manners)
 
     @cached_property
@@ -391,7 +397,4 @@ class Program(Module, ABC):
 
     @abstractmethod
     def graph_uses(self, place: ast.AST) -> list[GraphUse]:
-        """Who differentiates, or may, what an expression, statement or function computes with gradients.
-
-        Empty where nobody does, as far as this file and the names of others tell.
-        """
+        """Who differentiates, or may, what an expression, statement or function computes, as far as this file tells."""

@@ -1,15 +1,69 @@
-"""The interface between the files of a run: function summaries, queries for them, and calling contexts."""
+"""What analyses find, in common terms, and what the files of a run tell each other: summaries, queries, contexts."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum, IntFlag
+from enum import Enum, IntEnum, IntFlag
 from operator import attrgetter
 
 _OF_TENSORS = frozenset("DdBbHhT")
 LOADERS = "L"  # what a class of loaders "returns" that hands on to torch's what it is given
 _OF_LOADERS = frozenset(f"lp{LOADERS}0123456789")
+
+
+class Heat(IntEnum):
+    """How often a place in the program runs."""
+
+    ONCE = 0  # once, or now and then
+    STEP = 1  # every training or evaluation step
+    TIME = 2  # every time step
+
+
+class GradMode(Enum):
+    """Whether operations are recorded for a backward pass; UNKNOWN where it depends on a value, or on the caller."""
+
+    ON = "on"
+    OFF = "off"
+    UNKNOWN = "unknown"
+
+
+class Effect(Enum):
+    """What running code does, by itself or in the functions and modules that it calls.
+
+    TRAINS: runs a backward pass, steps an optimizer or sets gradients to zero. DIFFERENTIATES: trains, takes gradients
+    or asks for some to be recorded. RUNS_MODULE: calls a module, other than a loss. RECORDS: does so where no known
+    code switches gradients off. ELSEWHERE: runs a module of another file of the project. UNSEEN: runs a module, or in a
+    module anything, of which the code is not known.
+    """
+
+    TRAINS = "trains"
+    DIFFERENTIATES = "differentiates"
+    RUNS_MODULE = "runs a module"
+    RECORDS = "records"
+    ELSEWHERE = "elsewhere"
+    UNSEEN = "unseen"
+
+
+class Fate(Enum):
+    """What becomes of a graph."""
+
+    DIFFERENTIATED = "differentiated"
+    KEPT = "kept"  # in an attribute, a variable of another scope, or what a caller owns
+    RETURNED = "returned"  # to callers that are not known, or in other files
+    LOST = "lost"  # not analysed
+    OBSERVED = "observed"  # shown as text, copied, or given to code that is not known, none of which needs it
+    HOOKED = "hooked"  # by hooks that the file registers, and which may keep it
+    ASKED = "asked"  # whether there is one decides what is computed
+
+
+@dataclass(frozen=True)
+class GraphUse:
+    """The place where a graph is differentiated or noticed, or may live on for somebody else to do so."""
+
+    node: ast.AST
+    fate: Fate
 
 
 class Likelihood(IntEnum):
@@ -55,7 +109,7 @@ OF_IMPORTS = Says.COMPILES | Says.TRANSFORMS  # what holds for all that a file i
 
 @dataclass(frozen=True, order=True)
 class HotPlace:
-    """What makes code hot: a loop, or the function `runs`, which whoever trains or evaluates calls in every step.
+    """What makes code hot: a loop, or the function `runs`, which is called in every step.
 
     It begins at `line`, in `cell` where that is of a notebook, of the file at `file`; empty for the file that asks.
     """
@@ -73,11 +127,11 @@ NOWHERE = HotPlace()
 class HotCall:
     """A call at a hot place, which `by` makes hot, or one that is given a module or a loader.
 
-    `target` is a dotted name as the calling file knows it, or, where a call is given to the file that it reaches,
-    the name there: "accuracy", "Net.loss". A target that begins with "@" is a method called on `self`, which a
-    subclass may override, one that begins with "?" a method of an object whose class is not known. `positional` has
-    the codes of the arguments and `keywords` one with each name (see `program.codes`); `classes` names the classes of
-    the objects among them, by their position or name: one without a dot is of the file that is reached.
+    `target` is a dotted name as the calling file knows it, or, where a call is given to the file that it reaches, the
+    name there: "accuracy", "Net.loss". "@" stands before a method called on `self`, which a subclass may override, "?"
+    before one of an object of unknown class. `positional` has the codes of the arguments and `keywords` one with each
+    name (see `values.codes`); `classes` names the classes of the objects among them, by position or name: one without a
+    dot is of the file that is reached.
     """
 
     target: str
@@ -92,7 +146,7 @@ _all_of = attrgetter("target", "heat", "positional", "keywords", "classes", "by"
 
 
 def nearest(calls: Iterable[HotCall]) -> tuple[HotCall, ...]:
-    """`calls`, sorted; of those that differ but in what makes them hot, the one that is so by the nearest loop."""
+    """`calls`, sorted; of those that differ but in what makes them hot, the one by the nearest loop."""
     found: dict[tuple[object, ...], HotCall] = {}
     for call in sorted(calls, key=_all_of):
         found.setdefault(_all_of(call)[:-1], call)
@@ -103,7 +157,7 @@ def nearest(calls: Iterable[HotCall]) -> tuple[HotCall, ...]:
 class ParameterEffect:
     """What a function does with what it is given for a parameter: write to it, return it or a part of it.
 
-    The name of `*args` and `**kwargs` has its stars, and a "*" alone stands before those given by keyword alone.
+    The name of `*args` and `**kwargs` has its stars, and a "*" alone stands before keywords alone.
     """
 
     name: str
@@ -116,16 +170,14 @@ class Summary:
     """The summary of a function, made in its own file for the callers in others.
 
     `target` names it as a `HotCall` does. `returns` encodes what it returns (see `values.codes`), empty if unknown;
-    `trains`: a call does one step of training; `draws`: it draws data, something else each time, as far as somebody
-    asked; `repeats`: it trains in a loop of such steps; `evaluates`: it runs a model once, without gradients.
-    `starts`: a call starts processes; `loads`: iterating over the result, or over an object of the class, does.
-    `memory`: what a call does with each of its parameters, and with nothing else that its caller could
-    know; None where that is unknown.
-    `differentiates`: a call takes gradients, or asks for some; POSSIBLE where it may, or would notice that there are
-    none; None where nobody asked. `computes`: a call does nothing but compute on the device, so that a CUDA graph may
-    hold it. `records`: it runs modules, and switches gradients off for none of them. `drops`: it lets go of the graph
-    of its first argument, and does nothing else with that. `counts`: it only adds up what it is given in attributes of
-    its object, which nothing else sets.
+    `trains`: a call does one step of training; `repeats`: a loop of such; `evaluates`: it runs a model once, without
+    gradients; `draws`: it draws data anew each time, as far as somebody asked; `starts`: it starts processes; `loads`:
+    iterating over the result, or an object of the class, does. `memory`: what a call does with each parameter, and with
+    nothing else that its caller could know; None if unknown. `differentiates`: a call takes gradients, or asks for
+    some; POSSIBLE where it may, or would notice that there are none; None where nobody asked. `computes`: it only
+    computes on the device, so that a CUDA graph may hold it. `records`: it runs modules, and switches gradients off for
+    none. `drops`: it only lets go of the graph of its first argument. `counts`: it only adds up what it is given in
+    attributes of its object, which nothing else sets.
     """
 
     target: str
@@ -173,10 +225,7 @@ class Summary:
 
 @dataclass(frozen=True, order=True)
 class Seen:
-    """What the variable `name` of a function held in a `run`: a tensor of so many axes, or an object of a `kind`.
-
-    The kind is the qualified name of a class.
-    """
+    """What a variable of a function held in a `run`: a tensor of so many axes, or an object of a class, the `kind`."""
 
     function: str
     name: str
@@ -190,19 +239,17 @@ class Links:
     """What a file exports to the other files of the run, and what it needs of them.
 
     It exports its hot `calls`, the `functions` whose heat depends on their callers, its classes with their `bases`, and
-    the `summaries` of its functions. It queries the summaries of targets in other files: `result_queries` ask whether
-    they return a tensor, `guess_queries` whether a guess of that is right, `step_queries` whether a call trains,
-    `start_queries` whether it starts processes, `draw_queries` whether it draws data, `effect_queries` what it does
-    with its arguments and gradients, `first_queries` what it does with its first argument.
-    `imports` names what it imports at module level; `says` is where it computes; `says_query`: what it asks whether
-    others say it of what they import. `edits` are the attributes that it binds or changes of objects that may be of
-    classes in other files, `edit_queries` those of which it asks whether others do so. `rebinds` are the names, of
-    those that torch exports too, to which it gives another meaning, for who imports all names of it. `manners` are the
-    targets that it calls in another manner than plainly, or hands to others, or calls as it starts; `manner_queries`
-    are its functions of which it asks whether others call them so. `module_queries` are its classes of which it asks
-    whether a base in another file is a module's.
-    It `hands_on` what it imports and doesn't use, by the name that it has there, or all of a module by a star.
-    `cold_targets` are those of its calls that are hot only if others call their functions in hot code.
+    the `summaries` of its functions. Its queries name targets in other files: `result_queries` ask whether they return
+    a tensor, `guess_queries` whether a guess of that is right, `step_queries` whether a call trains, `start_queries`
+    whether it starts processes, `draw_queries` whether it draws data, `effect_queries` what it does with arguments and
+    gradients, `first_queries` with its first argument. `imports` are its imports at module level; `says` is where it
+    computes; `says_query`: what it asks whether others say it of what they import. `edits` are the attributes that it
+    binds or changes of objects that may be of other files' classes, `edit_queries` those of which it asks whether
+    others do so. `rebinds` are names that torch exports too, to which it gives another meaning, for star imports.
+    `manners` are the targets that it calls other than plainly, or hands over, or calls as it starts; `manner_queries`
+    its functions of which it asks whether others do so; `module_queries` its classes of which it asks whether a base in
+    another file is a module's. It `hands_on` what it imports and doesn't use, by its name there, or all of a module by
+    a star. `cold_targets` are those of its calls that are hot only if others call their functions in hot code.
     """
 
     calls: tuple[HotCall, ...] = ()
@@ -245,13 +292,12 @@ class Links:
 class Context:
     """What the other files of a run contribute to one: their hot calls of it, and the summaries that it queried.
 
-    `asked` are its functions of whose effects others ask, `drawing` those of which they ask whether these draw data,
-    `manners` how others call its functions, as far as it asked, `modules` the classes whose bases in other files are
-    modules', of those for which it asked.
-    `on_host`: whether the programs that it is part of never leave the host; None if unknown.
-    `told`: what one of these programs says of all that it imports, of what the file asked; `edited`: the attributes
-    that they edit, of those for which it asked; `rebound`: modules of which it imports all names, each with a name to
-    which they give another meaning. `seen`: what a run of the file as it is has shown, which is true of that run.
+    Of its functions, `asked` are those of whose effects others ask, `drawing` those of which they ask whether they draw
+    data. What the file itself asked for: `manners`, how others call its functions; `modules`, the classes whose bases
+    in other files are modules'; `told`, what programs that it is part of say of all that they import; `edited`, the
+    attributes that they edit. `on_host`: whether those programs never leave the host; None if unknown. `rebound`:
+    modules of which it imports all names, each with a name to which they give another meaning. `seen`: what a run of
+    the file as it is has shown.
     """
 
     calls: tuple[HotCall, ...] = ()

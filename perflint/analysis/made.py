@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from perflint import torch_ops
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
-from perflint.analysis.found import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
+from perflint.analysis.links import Heat
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.values.numbers import is_option, numbers
-from perflint.analysis.values.operations import Move, TorchCall, moves_first, operation
+from perflint.analysis.values.operations import Move, TorchCall, is_option, moves_first, numbers, operation
 from perflint.analysis.values.operations import move as moves
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.source import Safety
@@ -31,7 +31,7 @@ _KEYWORDS = frozenset("size fill_value n m start end step steps low high dtype r
 class Made:
     """A tensor that `call` makes on the host; `is_plain`: only views of it are taken before it is moved.
 
-    `is_apart`: that is done elsewhere than the move.
+    `is_apart`: it is made elsewhere than it is moved.
     """
 
     call: ast.Call
@@ -54,11 +54,9 @@ def moved_made(program: Program, call: ast.Call) -> tuple[Move, Made] | None:
 
 
 def _may_only_move(program: Program, call: ast.Call) -> bool:
-    """Does a function take the argument of `call` to the device, and do nothing else, as far as this file tells?"""
+    """Does a function take the argument of `call` to the device, and do nothing else?"""
     callee, given = program.callee(call), program.value(call.args[0])
-    if given.kind is not Kind.TENSOR or given.place is Place.DEVICE:
-        return False
-    if callee is None:
+    if callee is None or given.kind is not Kind.TENSOR or given.place is Place.DEVICE:
         return False
     return program.receiver(call.args[0], call, callee) is not None and moves_first(program, callee)
 
@@ -104,13 +102,11 @@ def made_on_host(program: Program, node: ast.expr, move: ast.Call, around: tuple
 
 
 def _is_computed(found: TorchCall) -> bool:
-    """Does it compute another tensor, of as many numbers whatever they are, and leave the first as it is?"""
     does = found.does
     return does.result == "tensor" and not (does.syncs or does.in_place) and found.traits.isdisjoint(_LOST)
 
 
 def _started(program: Program, call: ast.Call, move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:
-    """What a call makes of numbers, if it takes no tensor but a wrapped one."""
     name = program.qualified(call.func)
     if name in _OF_ARRAYS and _is_of_sizes(program, call.args[0] if len(call.args) == 1 else call):
         return Made(call, "", "constant")
@@ -136,10 +132,7 @@ def _started(program: Program, call: ast.Call, move: ast.Call, around: tuple[ast
 
 
 def _is_of_sizes(program: Program, node: ast.expr, around: tuple[ast.expr, ...] = ()) -> bool:
-    """Is it an array of numpy's of constants, or of numbers that are counted, or computed of such alone: of sizes?
-
-    Not what a loop carries: `around` are the expressions that are made of it.
-    """
+    """Is it an array of numpy's of constants, or counts, or computed of such alone: of sizes?"""
     if node in around:
         return False
     around = (*around, node)
@@ -164,7 +157,6 @@ def _is_of_sizes(program: Program, node: ast.expr, around: tuple[ast.expr, ...] 
 
 
 def _makes(name: str) -> bool:
-    """Does the function of numpy's fill an array with constants, or count, as torch's of the same name does?"""
     entry = torch_ops.of_function(f"torch.{name}")
     return entry is not None and "factory" in entry.traits and "random" not in entry.traits
 
@@ -175,24 +167,19 @@ def _reshapes(method: str) -> bool:
 
 
 def _any_of_sizes(program: Program, parts: list[ast.expr], around: tuple[ast.expr, ...]) -> bool:
-    """Is one of the `parts` such an array, and are the others such arrays or numbers?"""
     others = [each for each in parts if not _is_of_sizes(program, each, around)]
     return len(others) < len(parts) and all(program.value(each).kind is Kind.NUMBER for each in others)
 
 
 def _joined(program: Program, parts: ast.expr, move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:
-    """What is joined of tensors that are made on the host, which are written out or listed by a comprehension."""
-    each_of = (
-        [parts.elt]
-        if isinstance(parts, ast.ListComp)
-        else parts.elts
-        if isinstance(parts, ast.List | ast.Tuple)
-        else []
-    )
-    made = [made_on_host(program, each, move, around) for each in each_of]
-    if not made or made[0] is None or None in made:
-        return None
-    return replace(made[0], is_apart=True, is_plain=False)
+    each_of = [parts.elt] if isinstance(parts, ast.ListComp) else getattr(parts, "elts", ())
+    first = _all_made(program, each_of, move, around)
+    return replace(first, is_apart=True, is_plain=False) if first is not None else None
+
+
+def _all_made(program: Program, parts: Sequence[ast.expr], move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:
+    made = [made_on_host(program, each, move, around) for each in parts]
+    return made[0] if made and None not in made else None
 
 
 def _is_size(program: Program, node: ast.expr) -> bool:
@@ -210,17 +197,13 @@ def _is_shape(node: ast.expr) -> bool:
 def _of_parts(
     program: Program, parts: list[ast.expr], move: ast.Call, around: tuple[ast.expr, ...], safety: Safety
 ) -> Made | None:
-    """What is computed of `parts`, numbers but for those tensors that are made on the host themselves."""
+    """What is computed of `parts`, numbers but for tensors that are made on the host themselves."""
     unsure = [each for each in parts if program.value(each).kind is not Kind.NUMBER]
-    tensors = [each for each in unsure if not _counts(program, each)]
-    made = [made_on_host(program, each, move, around) for each in tensors]
-    if not made or made[0] is None or None in made:
-        return None
-    return _then(replace(made[0], is_apart=made[0].is_apart or len(unsure) > 1), safety)
+    first = _all_made(program, [each for each in unsure if not _counts(program, each)], move, around)
+    return _then(replace(first, is_apart=first.is_apart or len(unsure) > 1), safety) if first is not None else None
 
 
 def _of_index(program: Program, node: ast.Subscript, move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:
-    """What is taken from what is made on the host: a view, or the rows of a table that the device has told."""
     below = made_on_host(program, node.value, move, around)
     if all(_is_basic(program, each) for each in elements_of(node.slice)):
         return below
@@ -241,42 +224,33 @@ def _is_fetched(node: ast.AST) -> bool:
 
 
 def _counts(program: Program, node: ast.AST, around: tuple[ast.AST, ...] = ()) -> bool:
-    """Is it likely a number: a whole quotient of what is not known, what is made of such, or what a loop counts down?
-
-    Not what a loop carries: `around` are the expressions that are made of it.
-    """
+    """Is it likely a number: a whole quotient, what is made of such, or what a loop counts down?"""
     if node in around:
         return False
     if isinstance(node, ast.For):
         zipped = program.call_of(node.iter, "builtins.zip")
         return all(program.call_of(each, *_COUNTING) for each in (zipped.args if zipped else [node.iter]))
-    if program.value(node).kind is Kind.NUMBER:
+    if program.value(node).kind is Kind.NUMBER or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)):
         return True
     sources: list[ast.AST] = []
     if isinstance(node, ast.Attribute):
         return _is_setting(program, node)
     if isinstance(node, ast.Name):
         sources = program.get(Origins).of(node)
-    elif isinstance(node, ast.UnaryOp):
-        sources = [node.operand]
-    elif isinstance(node, ast.BinOp):
-        sources = [] if isinstance(node.op, ast.FloorDiv) else [node.left, node.right]
-        return all(_counts(program, each, (*around, node)) for each in sources)
+    elif isinstance(node, ast.UnaryOp | ast.BinOp):
+        sources = [node.operand] if isinstance(node, ast.UnaryOp) else [node.left, node.right]
     return bool(sources) and all(_counts(program, each, (*around, node)) for each in sources)
 
 
 def _is_setting(program: Program, node: ast.Attribute) -> bool:
-    """Is it an option, or what an object was told when it was made, and no tensor for all that is known?"""
+    """Is it an option, or what an object was told when it was made, and no tensor as far as is known?"""
     is_own = path_of(node.value) == "self" and program.value(node).kind is Kind.UNKNOWN
-    return is_option(program, node) or (is_own and all(isinstance(each, ast.arg) for each in _kept(program, node)))
-
-
-def _kept(program: Program, node: ast.Attribute) -> list[ast.AST]:
-    return [each for each in program.get(Origins).of(node) if each is not node]
+    kept = (each for each in program.get(Origins).of(node) if each is not node) if is_own else ()
+    return is_option(program, node) or (is_own and all(isinstance(each, ast.arg) for each in kept))
 
 
 def _made_apart(program: Program, node: ast.expr, move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:
-    """What is made on the host elsewhere, in every step as well, and filled with nothing but numbers before `move`."""
+    """What is made elsewhere, in every step as well, and filled with nothing but numbers before `move`."""
     sources = _assigned(program, node) if isinstance(node, ast.Name) else program.get(Origins).of(node)
     found = [each for each in sources if isinstance(each, ast.expr) and each is not node]
     made = [made_on_host(program, each, move, around) for each in found]
@@ -314,7 +288,7 @@ def _is_table(program: Program, node: ast.expr) -> bool:
 
 
 def _is_filled(program: Program, source: ast.AST, move: ast.Call) -> bool:
-    """Is what `source` makes written to between that and `move`, or in the function that makes it?"""
+    """Is what `source` makes written to before `move`, or in the function that makes it?"""
     writes = program.get(Memory).writes_after(source, source) if isinstance(source, ast.expr) else ()
     own = {*ast.walk(move)}  # such as `.random_(10)` in front of it
     nodes = [each.node for each in writes if each.node not in own and not _puts_number(program, each.node)]
@@ -342,7 +316,7 @@ def _is_written_by_name(program: Program, source: ast.AST) -> bool:
 
 
 def _puts_number(program: Program, node: ast.AST) -> bool:
-    """Is it `x[:, 0] = 1`, not in a loop of its own: a number for a part that numbers tell?"""
+    """Is it `x[:, 0] = 1`, not in a loop of its own?"""
     if node is program.tree:
         return False
     statement = program.statement_of(node)
@@ -354,22 +328,17 @@ def _puts_number(program: Program, node: ast.AST) -> bool:
 
 
 def _is_handed_on(program: Program, name: ast.Name, move: ast.Call) -> bool:
-    """Is what the variable holds given, before `move`, to a function that is none of torch's, which may fill it?"""
+    """Is the variable given, before `move`, to a function that is none of torch's, which may fill it?"""
     scope, flow = program.scope_of(name), program.get(Flow)
-    calls = (each for each in own_nodes(scope) if isinstance(each, ast.Call) and program.stands_before(each, move))
-    same = (
-        call
-        for call in calls
-        for each in call.args
-        if isinstance(each, ast.Name)
-        and each.id == name.id
-        and not flow.definitions(each).isdisjoint(flow.definitions(name))
-    )
-    return any(operation(program, each) is None for each in same)
+    for call in own_nodes(scope):
+        if isinstance(call, ast.Call) and program.stands_before(call, move) and operation(program, call) is None:
+            given = (each for each in call.args if isinstance(each, ast.Name) and each.id == name.id)
+            if any(not flow.definitions(each).isdisjoint(flow.definitions(name)) for each in given):
+                return True
+    return False
 
 
 def _kind(found: TorchCall) -> str:
-    """Which numbers the call makes, where numbers are all that it is given: constant, range, random; else empty."""
     if "factory" not in found.traits or found.traits.isdisjoint(("taking_sizes", "filling", "line")):
         return ""
     if "random" in found.traits:
@@ -379,6 +348,7 @@ def _kind(found: TorchCall) -> str:
 
 def _then(below: Made | None, safety: Safety) -> Made | None:
     """What is made of it by an operation which gives, on the device, what `safety` promises."""
-    worst = max(below.safety, safety, key=list(Safety).index) if below is not None else safety
-    kind = "random" if worst is Safety.BEHAVIOUR or below is None else below.kind
-    return replace(below, safety=worst, kind=kind, is_plain=False) if below is not None else None
+    if below is None:
+        return None
+    worst = max(below.safety, safety, key=list(Safety).index)
+    return replace(below, safety=worst, kind="random" if worst is Safety.BEHAVIOUR else below.kind, is_plain=False)

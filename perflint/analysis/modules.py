@@ -14,7 +14,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import is_rebound
-from perflint.analysis.values.device_use import starts_on_device
+from perflint.analysis.values.hints import starts_on_device
 from perflint.analysis.values.operations import given
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.walk import COMPREHENSIONS, last_name, own_nodes, path_of, reachable, receiver_of, returned_values
@@ -30,7 +30,7 @@ _DEPTH = 6
 
 @dataclass(frozen=True)
 class Placed:
-    """The place of a module's parameters, and the call that moved them there; `sure` where that has run for certain."""
+    """The place of a module's parameters, and the call that moved them there; `sure` if that has certainly run."""
 
     place: Place
     move: ast.Call | None = None
@@ -56,11 +56,11 @@ class Placement:
                     self._assigned[path].append(value)
 
     def of(self, module: ast.expr, point: ast.AST) -> Placed:
-        """Where the parameters of `module` are when `point` runs, in whose function `module` stands."""
+        """Where the parameters of `module` are when `point` runs, in whose function it stands."""
         return self._of(module, point, _DEPTH)
 
     def target(self, call: ast.Call) -> Place | None:
-        """Where a call of a module's method moves it, by the value of what it is given or by its name; None if not."""
+        """Where a call of a module's method moves it, by the value or name of what it is given; None if not."""
         method = getattr(call.func, "attr", "")
         if method in ("cuda", "xpu", "cpu"):
             return Place.HOST if method == "cpu" else Place.DEVICE
@@ -77,7 +77,7 @@ class Placement:
         return Place.DEVICE if named or value.place is Place.DEVICE else None
 
     def _paths(self, node: ast.expr) -> Iterator[str]:
-        """The paths of the modules that a variable stands for: of a loop over such as are written out, each of them."""
+        """The path of the variable; of a loop over modules that are written out, also of each of them."""
         yield path_of(node)
         for origin in self._program.get(Origins).of(node) if isinstance(node, ast.Name) else ():
             if isinstance(origin, ast.For | ast.comprehension):
@@ -151,7 +151,7 @@ class Placement:
         return whole if whole.place is not Place.HOST else _UNKNOWN
 
     def _may_run_before(self, move: ast.Call, point: ast.AST) -> bool:
-        """May a method of the class have moved its module at `point`? While an object is made, only what that calls."""
+        """May a method of the class have moved its module at `point`? In a constructor, only what that calls."""
         making = self._program.function_of(point)
         if getattr(making, "name", "") != "__init__":
             return True
@@ -245,7 +245,7 @@ class Optimized:
 
 
 def optimized(program: Program, params: ast.expr) -> Optimized | None:
-    """Whose parameters `params` holds; None where it holds other tensors, or nothing tells that it has parameters."""
+    """Whose parameters `params` holds; None where it holds other tensors, or nothing tells."""
     start: list[ast.AST] = [params]
     nodes = [*reachable(start, lambda node: [] if receiver_of(node, *_GIVE) else _parts(program, node) or [])]
     giving = [receiver_of(each, *_GIVE) for each in nodes]
@@ -258,7 +258,7 @@ def optimized(program: Program, params: ast.expr) -> Optimized | None:
 
 
 def filled(program: Program, module: ast.expr) -> bool:
-    """Has the module a parameter for sure? An optimizer of torch takes none without."""
+    """Has the module surely a parameter, as an optimizer of torch takes none without?"""
     origins = program.get(Origins)
     own = set(origins.of(module))
     optimizers = (each for each in program.of_type(ast.Call) if program.qualified(each.func).startswith("torch.optim."))

@@ -6,9 +6,8 @@ from perflint.analysis import facts
 from perflint.analysis.autograd.effects import Effects
 from perflint.analysis.autograd.graph_use import graph_uses
 from perflint.analysis.autograd.modes import GradModes, TrainingModes, frozen
-from perflint.analysis.found import Effect, Fate, GradMode, GraphUse, Heat
 from perflint.analysis.heat.heat import Heats
-from perflint.analysis.links import HotPlace
+from perflint.analysis.links import Effect, Fate, GradMode, GraphUse, Heat, HotPlace
 from perflint.analysis.loops.flow import LoopKind, TimeLoop
 from perflint.analysis.loops.kinds import Loops
 from perflint.analysis.values.values import Kind, Place, Value

@@ -57,7 +57,6 @@ _GIVEN = ("-", "D", "{D}")  # whatever it is, a tensor on the device, and a batc
 
 
 def _worst_contexts(program: Program, links: Links) -> Iterator[Context]:
-    """Contexts of `program` in which every finding appears that some other file could cause."""
     for code in _GIVEN:
         called = _context(program, links, code)
         yield _context(program, links_of(program.in_context(called), called), code)  # hot code asks for more
@@ -94,14 +93,13 @@ class Found:
 
     @property
     def links(self) -> Links:
-        """What ties the program to other files, worked out now."""
         return _links(self.program, self.context)
 
 
 def find(
     text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context = ALONE, parse: Parse = Program
 ) -> Found:
-    """What `check_text` finds in `text`, less what comments in it ignore; raises what `check_text` does."""
+    """What `check_text` finds, less what comments in the text ignore; raises what `check_text` does."""
     findings, program = _examine(text, rules, options, context, parse)
 
     def possible() -> Iterator[Finding]:
@@ -138,7 +136,7 @@ def check_text(
 def _examine(
     text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context, parse: Parse = Program
 ) -> tuple[tuple[Finding, ...], Program]:
-    """The findings, and the program, of which nothing is computed where the screen tells that there are none."""
+    """The findings, and the program, of which nothing is computed where the screen finds nothing to do."""
     if "\0" in text:
         raise SyntaxError("source code cannot contain null bytes")  # some Pythons raise ValueError
     with warnings.catch_warnings():
@@ -193,9 +191,9 @@ def check_bytes(
 def links_in(
     document: Document, context: Context = ALONE, *, outline: bool = False, parse: Parse = Program
 ) -> tuple[FileResult, Links]:
-    """The links of `document` to other files, or but an `outline` of them, without the values of anything.
+    """The links of `document` to other files, or but an `outline` of them, without values.
 
-    None where it can't be checked: the result says so where that is a fault of ours, and leaves its own to its check.
+    None where it can't be checked: the result says so where that is a fault of ours.
     """
     if document.skipped or "\0" in document.text:
         return FileResult(document.path), NONE
@@ -223,7 +221,7 @@ def check_document(
 ) -> tuple[FileResult, Links]:
     """What is to report of `document`, and its links to other files: or why it could not be checked.
 
-    Fixes have their `edits`, which take time to write, only if these are asked for; so with the links.
+    Fixes have their `edits`, which take time to write, only if asked for; so with the links.
     """
     if document.skipped:
         return FileResult(document.path, problem=document.problem, skipped=document.skipped), NONE
@@ -300,7 +298,7 @@ def _fixes(document: Document, finding: Finding) -> tuple[tuple[PlacedFix, ...],
 
 
 def _identity(finding: Finding, unit: Source, first: int, last: int) -> str:
-    """What stays the same of a finding when code moves: blanks and line numbers do not count."""
+    """What stays the same of a finding when code moves: not blanks and line numbers."""
     text = "\n".join(" ".join(unit.line_text(line).split()) for line in range(first, last + 1))
     return f"{finding.rule}\0{finding.kind}\0{text}"
 

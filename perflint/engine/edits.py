@@ -66,9 +66,8 @@ def malformed(text: str, fix: Fix) -> str:
 
 
 def collide(text: str, fix: Fix, other: Fix) -> bool:
-    """Whether edits of a text overlap or touch, or one adds lines among those that the other may indent.
-
-    The same insertion made by both does not count.
+    """Whether edits of a text overlap or touch, other than as the same insertion, or one adds lines that the other may
+    indent.
     """
     touching = any(
         a.start <= b.end and b.start <= a.end and not (a == b and a.start == a.end)
@@ -112,9 +111,9 @@ def original_line(text: str, finding: Finding, before: str) -> int:
 
 @lru_cache(maxsize=4)  # all fixes of one pass ask for the same texts
 def line_map(text: str, other: str) -> tuple[int, ...]:
-    """For each line of `text` the line of `other` that it stands for, negative where that one reads differently.
+    """For each line of `text` the line of `other` that it stands for, negative where that reads differently.
 
-    Lines count from 1. An indented line is the same line, only that it reads differently; so is one that has moved.
+    Lines count from 1. An indented or moved line is the same line.
     """
     ours, theirs = _NEWLINE.split(text), _NEWLINE.split(other)
     lines: list[int] = []
@@ -134,7 +133,7 @@ def line_map(text: str, other: str) -> tuple[int, ...]:
 
 
 def _moved(ours: Sequence[str], theirs: Sequence[str], changed: Sequence[Opcode]) -> Iterator[tuple[int, int]]:
-    """The places in both of lines that are elsewhere now: such as were there once, and those that follow these."""
+    """The places in both of lines that stand elsewhere now: unique ones, and those that follow these."""
     new = [place for _, start, stop, _, _ in changed for place in range(start, stop) if ours[place]]
     gone = [place for *_, begin, end in changed for place in range(begin, end) if theirs[place]]
     mine, places = _once(ours, new), _once(theirs, gone)
@@ -191,6 +190,6 @@ def _anchors(ours: Sequence[Line], theirs: Sequence[Line]) -> list[tuple[int, in
 
 
 def _alike(ours: Sequence[str], theirs: Sequence[str]) -> int:
-    """How many of the last lines begin with the same words, as a `return` that is written otherwise does."""
+    """How many of the last lines begin with the same words, as a changed `return` does."""
     pairs = zip(reversed(ours), reversed(theirs), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0].split()[:1] == pair[1].split()[:1] != [], pairs))

@@ -49,7 +49,7 @@ def _comments(source: Source) -> Iterator[Comment]:
 
 
 def _flaw(before: str, after: str, dropped: Iterable[Comment] = ()) -> str:
-    """What `after` lost of what `before` was, apart from the comments `dropped` on purpose; empty where nothing."""
+    """What `after` lost of what `before` was, but for the comments `dropped` on purpose; empty if nothing."""
     sound, message = _soundness(after)
     if sound < _soundness(before)[0]:
         return f"the result is not valid Python: {message}"
@@ -86,7 +86,7 @@ Accept = Callable[[str, Finding, Fix], str]
 
 
 class DefectError(Exception):
-    """Fixes that break the program, or would go on for ever, as they undo or repeat each other: a defect of a rule."""
+    """Fixes that break the program, or undo or repeat each other: a defect of a rule."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,7 @@ def fix_text(
     """`text` with the findings of `rules` fixed, those that comments ignore left alone.
 
     Only exact and rounding fixes that add no dependency are applied unless `unsafe`. `accept(text, finding, fix)` says
-    why a fix is not welcome, or "" where it is. `context` is what other files tell of this one.
-    Raises what `check_text` does where the text is no program, and DefectError.
+    why a fix is not welcome, or "". Raises what `check_text` does where the text is no program, and DefectError.
     """
 
     return settle(text, lambda now: find(now, rules, options, context).findings, unsafe=unsafe, accept=accept)

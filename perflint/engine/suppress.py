@@ -36,8 +36,8 @@ class _Pragma:
     """A comment addressed to perflint, at the characters [start, end), reason and all.
 
     It speaks for the lines `first` to `last`. `names` is None where it ignores every rule; `inner` is what stands
-    between its brackets. `cut` is the span to delete so that nothing remains of it. `statement` is the index of the
-    logical line that it ends, if it ends one.
+    between its brackets, `cut` the span to delete all of it, `statement` the index of the logical line that it ends, if
+    any.
     """
 
     start: int
@@ -53,7 +53,7 @@ class _Pragma:
 
 @dataclass(frozen=True)
 class _LogicalLine:
-    """A simple statement or the header of a compound one: its lines `first` to `last`, and the `end` of its code.
+    """A simple statement or the header of a compound one, and the `end` of its code.
 
     `block_last` is the last line of the function or class that it opens or decorates, else `last`.
     """
@@ -106,7 +106,6 @@ def _read(text: str) -> _Comments:
 
 
 def _blocks(tree: ast.Module) -> Iterator[tuple[int, int]]:
-    """The lines that open or decorate functions and classes, with the last lines of these."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             for opening in (node, *node.decorator_list):
@@ -142,7 +141,7 @@ def _listed_names(listed: str, start: int) -> Iterator[_Name]:
 
 
 def _covered(word: str, row: int, inside: bool, reader: _Reader) -> tuple[int, int, int | None]:
-    """The first and last line that a comment at a line speaks for, and the logical line that it ends, if any."""
+    """The lines that a comment at a line speaks for, and the logical line that it ends, if any."""
     below = next((index for index, line in enumerate(reader.lines) if line.last >= row), None)
     if word == "ignore-file" or (not inside and below == 0):
         return 1, reader.source.line_count, None
@@ -153,7 +152,7 @@ def _covered(word: str, row: int, inside: bool, reader: _Reader) -> tuple[int, i
 
 
 def _tail(source: Source, row: int, start: int) -> tuple[int, int]:
-    """From the blanks before `start` to the end of its line; with the line break where the line holds nothing else."""
+    """From the blanks before `start` to the end of its line, and its break where nothing else is left."""
     line = source.line_text(row)
     line_start = source.line_start(row)
     code = line[: start - line_start].rstrip()
@@ -175,9 +174,9 @@ def apply(
 ) -> tuple[Finding, ...]:
     """`findings` without those that a comment in `text` ignores, and with those about the comments themselves.
 
-    Parts of other findings are none by themselves. `active_rules` ran on this text. The latter are only made where
-    `unused-ignore` is among them, and only about rules that ran. A comment is used as well where it ignores one of
-    the `possible` findings, which other files could bring about; they are asked for only where it matters.
+    The latter are only made where `unused-ignore` is among the `active_rules`, and only about rules that ran. A comment
+    is used as well where it ignores one of the `possible` findings, which other files could bring about; they are asked
+    for only where it matters.
     """
     found = tuple(findings)
     findings = tuple(each for each in found if not each.is_part)
@@ -235,7 +234,7 @@ def _ignore(finding: Finding, source: Source, comments: _Comments, active: Mappi
 
 
 def _matching(pragma: _Pragma, rule: str, group: str) -> str | None:
-    """The word of `pragma` that ignores `rule`: "all" where it ignores every rule; None where it does not."""
+    """The word of `pragma` that ignores `rule`: "all" where it ignores every rule; None if none does."""
     if rule == _UNUSED.name:  # else a comment could never be told that it is unused
         return next((name.text for name in pragma.names or () if name.text == rule), None)
     if pragma.names is None:
@@ -282,7 +281,7 @@ def _removal(pragma: _Pragma, unused: Sequence[_Name] = ()) -> Fix:
 
 
 def _have_run(word: str, active: Mapping[str, Rule]) -> bool:
-    """Whether every rule that `word` selects, and that is on by default, has run, so that `word` can be judged."""
+    """Has every rule that `word` selects, and that is on by default, run, so that `word` can be judged?"""
     if word == _UNUSED.name:
         return False
     if word in active:

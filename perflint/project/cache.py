@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perflint.analysis.links import NONE, Links
-from perflint.analysis.values.device_use import imported_names
+from perflint.analysis.values.hints import imported_names
 from perflint.documents import NOTEBOOK
 from perflint.engine.results import FileResult
 from perflint.engine.rule import Options, Rule

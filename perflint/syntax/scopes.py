@@ -29,9 +29,9 @@ Argument = TypeVar("Argument")
 class Bound:
     """The arguments of one call.
 
-    `given` maps each parameter that is given directly to its expression, in the order of the parameters. `rest`
-    and `others` are the positional arguments and the keywords that none of the parameters takes. `is_open`: a `*` or
-    `**` stands in the call, so that a parameter which isn't in `given` may be given all the same.
+    `given` maps each parameter that is given directly to its expression, in the order of the parameters. `rest` and
+    `others` are positional arguments and keywords that no parameter takes. `is_open`: a `*` or `**` in the call may
+    give further ones.
     """
 
     given: Mapping[str, ast.expr]
@@ -65,7 +65,7 @@ def matched(
     *,
     skipped: int = 0,
 ) -> dict[str, Argument]:
-    """Which of the arguments each parameter of `callee` is given, by its position or its name."""
+    """Which argument each parameter of `callee` is given, by its position or its name."""
     by_position, by_name = _parameter_names(callee)
     given = dict(zip(by_position[skipped:], positional, strict=False))
     given.update((name, keywords[name]) for name in (*by_position[skipped:], *by_name) if name in keywords)
@@ -73,7 +73,6 @@ def matched(
 
 
 def parameters_of(function: Function) -> list[ast.arg]:
-    """All parameters of `function`, in their order, `*args` and `**kwargs` last."""
     arguments = function.args
     extra = [each for each in (arguments.vararg, arguments.kwarg) if each is not None]
     return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *extra]
@@ -89,7 +88,7 @@ def defaults_of(function: Function) -> dict[str, ast.expr]:
 
 
 def handed_on(function: Function) -> str:
-    """The parameter of a generator whose items it yields, and does nothing else with; empty for others."""
+    """The parameter of a generator that only yields its items; empty for others."""
     nodes = own_nodes(function)
     yields = [each for each in nodes if isinstance(each, ast.Yield | ast.YieldFrom)]
     item = path_of(yields[0].value) if len(yields) == 1 and isinstance(yields[0], ast.Yield) and yields[0].value else ""
@@ -123,7 +122,7 @@ def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
 
 
 def arguments_of(call: ast.Call) -> list[ast.expr]:
-    """Every argument of `call`, whatever it is called; what a `*` or `**` spreads as it stands there."""
+    """Every argument of `call`; what a `*` or `**` spreads as it stands there."""
     return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
@@ -140,7 +139,6 @@ _DECLARING = frozenset({ast.Global, ast.Nonlocal})
 
 
 def bound_names(*statements: ast.stmt) -> set[str]:
-    """The names that running `statements` binds in their scope."""
     definitions = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     return set().union(
         *(_bound_by([each] if isinstance(each, definitions) else own_nodes(each)) for each in statements)
@@ -163,7 +161,6 @@ def surely_bound_names(statements: Sequence[ast.stmt]) -> set[str]:
 
 
 def _bound_by(nodes: Sequence[ast.AST]) -> set[str]:
-    """The names that `nodes` bind, or delete, where they stand."""
     names: set[str] = set()
     private: set[ast.AST] = set()  # the targets of comprehensions, which nobody else sees
     for node in nodes:
@@ -193,7 +190,7 @@ _BINDING: dict[type[ast.AST], str] = {
 
 
 def definition_names(program: Module, statement: ast.stmt) -> set[str]:
-    """The names read when `statement` runs: of a definition in decorators, defaults, bases and the class body."""
+    """The names read when `statement` runs: of a definition in decorators, defaults, bases and class body."""
     deferred = any(
         isinstance(each, ast.ImportFrom)
         and each.module == "__future__"
@@ -237,7 +234,6 @@ def used_names(definitions: Iterable[ast.stmt]) -> set[str]:
 
 
 def _free_names(node: ast.AST) -> set[str]:
-    """The names that `node` reads and does not bind itself."""
     if isinstance(node, COMPREHENSIONS):
         bound = {
             name.id
@@ -261,7 +257,7 @@ def _in_children(node: ast.AST) -> set[str]:
 
 @lru_cache(maxsize=256)
 def local_names(function: Function) -> frozenset[str]:
-    """The names that belong to a function: its parameters and what it binds, unless it declares them global."""
+    """The names of a function's own: parameters and what it binds, unless it declares them global."""
     own = own_nodes(function)[1:]
     names = _bound_by(own).union(each.arg for each in parameters_of(function))
     foreign = (node.names for node in own if node.__class__ in _DECLARING)  # type: ignore[attr-defined]

@@ -28,7 +28,7 @@ class Source:
 
     @cached_property
     def width(self) -> int:
-        """How wide new lines may be: 88 to 120 characters, as those of the text are, but for one in a hundred."""
+        """How wide new lines may be: as those of the text but for one in a hundred, from 88 to 120 characters."""
         lengths = sorted(map(len, self.text.splitlines()))
         return min(max([88, *lengths[-1 - len(lengths) // 100 :][:1]]), 120)
 
@@ -47,7 +47,7 @@ class Source:
         return self.text[self._starts[line - 1] : self.line_end(line)]
 
     def offset(self, line: int, utf8_column: int) -> int:
-        """The offset of a position as `ast` gives it: columns there count UTF-8 bytes from 0."""
+        """The offset of a position as `ast` gives it, whose columns count UTF-8 bytes from 0."""
         start = self._starts[line - 1]
         if self._ascii:
             return start + utf8_column
@@ -103,9 +103,9 @@ Change = tuple[Edit, ...] | Callable[[], tuple[Edit, ...]]
 class Fix:
     """A patch: all of its edits are applied, or none.
 
-    `change` gives the edits when they are asked for, or is them (see `perflint.transforms.rewrite`). `requires`
-    names the distribution that the fixed program imports and the original one doesn't, if there is one. `assumes` says
-    what a run has shown and nothing proves: the fixed program asks, and does what the original one does elsewhere.
+    `change` is its edits, or gives them when asked (see `perflint.transforms.rewrite`). `requires` names the
+    distribution that the fixed program newly imports. `assumes` says what a run has shown and nothing proves: the fixed
+    program asks, and does what the original one does elsewhere.
     """
 
     title: str
@@ -121,17 +121,16 @@ class Fix:
 
     @property
     def is_safe(self) -> bool:
-        """Is it applied without being asked for?"""
         return is_safe(self.safety, self.requires, self.assumes)
 
     def __reduce__(self) -> tuple[type[Fix], tuple[object, ...]]:
-        """What goes to other processes: the edits, if they are written, and not the program that they are made of."""
+        """For other processes: the edits, if they are written, and not the program that they are made of."""
         written = () if callable(self.change) else self.change
         return Fix, (self.title, self.safety, self.__dict__.get("edits", written), self.requires, self.assumes)
 
 
 def is_safe(safety: Safety, requires: str, assumes: str) -> bool:
-    """Is a fix applied without being asked for: the same results, nothing new to install, and nothing assumed?"""
+    """Is a fix applied without being asked for: the same results, nothing to install, nothing assumed?"""
     return safety in (Safety.EXACT, Safety.ROUNDING) and not requires and not assumes
 
 
@@ -165,7 +164,7 @@ class Module(Walk):
         self.source = Source(text)
 
     def stands_before(self, one: ast.AST, other: ast.AST) -> bool:
-        """Does `one` stand before `other`, which is no part of it, and not in another branch of the same test?"""
+        """Does `one` stand before `other`, no part of it, and not in another branch of the same `if`?"""
         ways = [[node, *self.ancestors(node)][::-1] for node in (one, other)]
         depth = next((at for at, (a, b) in enumerate(zip(*ways, strict=False)) if a is not b), 0)
         if not depth:
@@ -236,7 +235,6 @@ def _is_test_class(node: ast.ClassDef) -> bool:
 
 
 def _imports_framework(tree: ast.Module) -> bool:
-    """Does the file import a test framework?"""
     for statement in tree.body:
         if isinstance(statement, ast.Import):
             names = [alias.name for alias in statement.names]

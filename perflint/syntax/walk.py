@@ -61,7 +61,7 @@ _BLOCKS = _Fields(lambda cls: [each for each in (*BLOCKS, "handlers", "cases") i
 
 
 class Walk:
-    """What stands around each node of `tree`, and the nodes of each type; walked when it is first asked for."""
+    """What stands around each node of `tree`, and its nodes by type, in source order."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
@@ -103,7 +103,6 @@ class Walk:
         return self._parents.get(node)
 
     def of_type(self, *classes: type[Node]) -> Sequence[Node]:
-        """The nodes of these classes, in source order."""
         if classes not in self._sorted:
             found = [node for cls in classes for node in self._walked[1].get(cls, ())]
             self._sorted[classes] = sorted(found, key=_place) if len(classes) > 1 else found
@@ -113,7 +112,6 @@ class Walk:
         return self.of_type(ast.For, ast.While)
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The nodes around `node`, the nearest first."""
         parent = self._parents.get(node)
         while parent is not None:
             yield parent
@@ -138,17 +136,17 @@ class Walk:
 
     @cached_property
     def called(self) -> Mapping[ast.Call, str]:
-        """The calls, in source order, each with the path of what it calls."""
+        """The calls, each with the path of what it calls."""
         return {call: path_of(call.func) for call in self.of_type(ast.Call)}
 
     @cached_property
     def names(self) -> Mapping[str, Sequence[ast.Name]]:
-        """The variables wherever they stand, in source order, by what they are called."""
+        """The variables wherever they stand, by what they are called."""
         return _grouped(self.of_type(ast.Name), attrgetter("id"))
 
     @cached_property
     def attributes(self) -> Mapping[str, Sequence[ast.Attribute]]:
-        """The attributes wherever they stand, in source order, by what they are called."""
+        """The attributes wherever they stand, by what they are called."""
         return _grouped(self.of_type(ast.Attribute), attrgetter("attr"))
 
     @cached_property
@@ -163,13 +161,11 @@ class Walk:
         return next((each for each in self.ancestors(node) if isinstance(each, ast.ClassDef)), None)
 
     def statement_of(self, node: ast.AST) -> ast.stmt:
-        """The innermost statement that holds `node`, or is it."""
         while not isinstance(node, ast.stmt):
             node = self._parents[node]
         return node
 
     def block_of(self, statement: ast.stmt) -> list[ast.stmt]:
-        """The statements of the block in which `statement` stands."""
         parent = self._parents[statement]
         for field in BLOCKS:
             block = getattr(parent, field, None)
@@ -193,7 +189,7 @@ def _is_mixed(node: Any) -> bool:
 
 
 def own_nodes(root: ast.AST) -> Sequence[ast.AST]:
-    """`root` and the nodes below it, in source order, without the bodies of nested functions and classes."""
+    """`root` and the nodes below it, in source order, without those in nested functions and classes."""
     return _remembered(root) if root.__class__ in _LARGE else _own_nodes(root)
 
 
@@ -216,7 +212,7 @@ def _own_nodes(root: ast.AST) -> list[ast.AST]:
 
 
 def nodes_below(root: ast.AST) -> list[ast.AST]:
-    """`root` and all expressions and statements below it, the nearest first: in a third of the time of `ast.walk`."""
+    """`root` and all below it, the nearest first: in a third of the time of `ast.walk`."""
     found = [root]
     for node in found:
         found += children(node)
@@ -224,7 +220,7 @@ def nodes_below(root: ast.AST) -> list[ast.AST]:
 
 
 def statements_of(node: ast.AST) -> Iterator[ast.stmt]:
-    """The statements in `node` in any order, those of functions and classes inside included."""
+    """The statements in `node` in any order, also in functions and classes inside."""
     pending = [node]
     while pending:
         node = pending.pop()
@@ -237,7 +233,7 @@ def statements_of(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def nodes_of_body(loop: Loop) -> Iterator[ast.AST]:
-    """The nodes that may run in each iteration of `loop`, which the head and an `else` are no part of."""
+    """The nodes in the body of `loop`, not in its head or an `else`."""
     return (node for statement in loop.body for node in own_nodes(statement))
 
 
@@ -270,7 +266,7 @@ def _stores(scope: ast.AST) -> Mapping[str, Sequence[ast.Name]]:
 
 
 def stores(scope: ast.AST, name: str) -> Sequence[ast.Name]:
-    """Where `scope` binds `name`, in source order: the names that are assigned, not what they are bound to."""
+    """The names in `scope` by which it binds `name`, in source order."""
     return _stores(scope).get(name, ())
 
 
@@ -280,7 +276,7 @@ def variables_in(node: ast.AST) -> set[str]:
 
 
 def bindings_of(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
-    """The targets to which `node` itself assigns, each with what gives its value, or values of its parts."""
+    """The targets to which `node` itself assigns, each with what gives its value, or its parts' values."""
     if isinstance(node, ast.Assign):
         return [(target, node.value) for target in node.targets]
     if isinstance(node, ast.AugAssign | ast.AnnAssign | ast.NamedExpr):
@@ -293,7 +289,7 @@ def bindings_of(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
 
 
 def assigned_values(scope: ast.AST, path: str) -> Iterator[ast.expr]:
-    """What `scope` assigns, by itself, to the variable or attribute called `path`, in source order."""
+    """What `scope` itself assigns to the variable or attribute called `path`, in source order."""
     for node in own_nodes(scope):
         if isinstance(node, ast.Assign) and any(path_of(target) == path for target in node.targets):
             yield node.value
@@ -311,7 +307,6 @@ def reachable(first: Iterable[Item], following: Callable[[Item], Iterable[Item]]
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """The expressions and statements directly below `node`."""
     found: list[ast.AST] = []
     for field in _FIELDS[node.__class__]:
         child = getattr(node, field)
@@ -323,7 +318,7 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 
 def path_of(node: ast.AST) -> str:
-    """The dotted path of a name or a chain of attributes, such as `self.net.rnn`; empty for anything else."""
+    """The dotted path of a name or a chain of attributes, such as `self.net.rnn`; else empty."""
     if node.__class__ is not ast.Attribute:
         return node.id if node.__class__ is ast.Name else ""
     path, node = node.attr, node.value
@@ -359,7 +354,7 @@ def is_false(node: ast.AST | None) -> bool:
 
 
 def elements_of(node: ast.expr) -> list[ast.expr]:
-    """The elements of a tuple that is written out, such as the indices for each axis; else `node` alone."""
+    """The elements of a tuple that is written out, such as indices for each axis; else `node` alone."""
     return node.elts if isinstance(node, ast.Tuple) else [node]
 
 
@@ -369,7 +364,7 @@ def spans_an_axis(index: ast.expr) -> bool:
 
 
 def last_name(node: ast.AST) -> str:
-    """What a variable, parameter or attribute is called, or that of which `node` is a part, or which it calls."""
+    """What a variable, parameter or attribute, or what `node` calls or is a part of, is called."""
     while isinstance(node, ast.Call | ast.Subscript):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.arg if isinstance(node, ast.arg) else str(getattr(node, "attr", getattr(node, "id", "")))
@@ -386,7 +381,7 @@ def operands(test: ast.expr, operator: type[ast.boolop]) -> list[ast.expr]:
 
 
 def receiver_of(node: ast.AST | None, *methods: str) -> ast.expr | None:
-    """The object of which `node` calls a method, one of these if there are any; None if it is no such call."""
+    """The object of which `node` calls a method, one of `methods` if there are any; else None."""
     func = node.func if isinstance(node, ast.Call) else None
     is_method = isinstance(func, ast.Attribute) and (not methods or func.attr in methods)
     return func.value if is_method and isinstance(func, ast.Attribute) else None

@@ -1,9 +1,8 @@
 """What torch's operations do: one table, generated from torch and completed by hand.
 
-`of_function`, `of_method`, `of_attribute` and their like give an Operation by its name in a program; nothing else in
-perflint lists names of torch's operations. `python -m perflint.torch_ops.generate` writes the table, torch_table.json,
-out of an installed torch; see there for where each fact comes from and what is known to be missing. What neither
-torch's schemas, signatures nor calls tell is in generate/by_hand.py. A name that is not in the table is unknown.
+It gives an Operation by its name in a program; nothing else in perflint lists names of torch's operations. `python -m
+perflint.torch_ops.generate` writes it, torch_table.json, out of an installed torch; see there for where each fact comes
+from, and generate/by_hand.py for what torch doesn't tell. A name that is not in the table is unknown.
 """
 
 from __future__ import annotations
@@ -64,20 +63,20 @@ def of_attribute(name: str) -> Operation | None:
 
 
 def of_distribution(name: str) -> Operation | None:
-    """What a method or property does which the classes in torch.distributions share."""
+    """What a method or property of the classes in torch.distributions does."""
     return _operation("distribution", name)
 
 
 @functools.cache
 def of_forward(qualified: str) -> Operation | None:
-    """What calling an instance of a module's class does; None if its name is not known."""
+    """What calling an instance of a module's class does; None if unknown."""
     words = _class_text(qualified).partition(" ")[2]
     return _decode(words, qualified) if words else None
 
 
 @functools.cache
 def of_name(name: str) -> Operation | None:
-    """What a method or function of torch does by its last name alone, for where it is not known which it is."""
+    """What a method or function of torch does by its last name alone, where it isn't known which it is."""
     return of_method(name) or of_function(f"torch.{name}") or of_function(f"torch.nn.functional.{name}")
 
 
@@ -89,7 +88,7 @@ def does(name: str, trait: Trait) -> bool:
 
 @functools.cache
 def writes_in_place(method: str) -> bool:
-    """Whether a method of that name changes its object; of what is none of a tensor's, as torch's convention has it."""
+    """Whether a method of that name changes its object; if not a tensor's, as torch's convention has it."""
     operation = of_method(method)
     if operation is not None:
         return operation.in_place
@@ -97,7 +96,7 @@ def writes_in_place(method: str) -> bool:
 
 
 def canonical(qualified: str) -> str:
-    """The one short name of a function and its aliases, "cat" for torch.concat; "" for what is not in the table."""
+    """The one short name of a function and its aliases, "cat" for torch.concat; "" for unknown ones."""
     operation = of_function(qualified)
     return "" if operation is None else operation.name
 
@@ -124,7 +123,7 @@ def _class_text(qualified: str) -> str:
 
 @functools.cache
 def exports(module: str) -> frozenset[str]:
-    """The names which `from module import *` binds, of the modules that are usually imported so."""
+    """The names which `from module import *` binds, of modules that are usually imported so."""
     known = table()
     if module not in known["exports"]:
         return frozenset()
@@ -145,7 +144,7 @@ def _members() -> Mapping[str, Collection[str]]:
 
 
 def is_exported(name: str) -> bool:
-    """Does one of the modules of torch of which usually all names are imported have a name like that?"""
+    """Does one of these modules export a name like that?"""
     return name in _exported()
 
 

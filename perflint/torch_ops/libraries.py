@@ -42,7 +42,7 @@ OF_STATE = frozenset(  # the methods of generators of random numbers that draw n
 
 
 def is_pure(name: str) -> bool:
-    """Does a call of the function `name`, or of an instance of the class, write to nothing but what is noted above?"""
+    """Does a call of the function, or of an instance of the class, write to nothing but what is noted above?"""
     return name.partition(".")[0] in PURE_PACKAGES or name.startswith(_PURE_MODULES)
 
 
@@ -58,7 +58,7 @@ def makes_generator(name: str) -> bool:
 
 
 def may_draw(name: str) -> bool:
-    """May the function called `name`, or an instance of the class, draw random numbers, itself?"""
+    """May the function, or an instance of the class, draw random numbers, itself?"""
     head, _, rest = name.partition(".")
     if "rand" in name.lower() or name.endswith(".rvs"):  # as SciPy calls it
         return True

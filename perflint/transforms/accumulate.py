@@ -7,11 +7,11 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from perflint.analysis.data.origins import Origins
-from perflint.analysis.found import Heat
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import occurrences, start_region
+from perflint.analysis.links import Heat
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.dtypes import (
     FLOAT,

@@ -10,13 +10,12 @@ import string
 from collections.abc import Iterator, Sequence
 
 from perflint.analysis.call_graph import handlers, is_handled
-from perflint.analysis.found import Heat
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.links import Says
+from perflint.analysis.links import Heat, Says
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import GradMode, Program
-from perflint.analysis.values.device_use import scripting
+from perflint.analysis.values.hints import scripting
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind
 from perflint.syntax.source import Fix, Safety

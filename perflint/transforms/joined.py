@@ -17,7 +17,7 @@ from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.locations import ANYWHERE, Location, Locations, made
 from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.program import Program
-from perflint.analysis.values.device_use import scripting
+from perflint.analysis.values.hints import scripting
 from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.source import Fix, Safety

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from perflint import torch_ops
-from perflint.analysis.found import Heat
 from perflint.analysis.heat.syncs import Sync, first_reads, hot_syncs, is_repeated
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.links import HotPlace
+from perflint.analysis.links import Heat, HotPlace
 from perflint.analysis.memory.library import ARRAYS
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place

@@ -12,16 +12,16 @@ into the functions of the file and back to their callers. There are two kinds:
 - *expand*: every reader (concatenation, indexing, `gather`, `bmm`, elementwise operations) takes a view that repeats
   by a stride of 0; a copy that is only repeated again is one of them.
 
-An axis counts as repeated by a view only where its size is proved to be 1, or where it is new. A real tiling or
-interleaving is left alone, and so are tensors that are written to, reshaped by `.view()` or `.reshape()`, fed to a
-convolution, a recurrent, linear or embedding layer (which would copy the view again), kept in an attribute or a list,
-returned to code in other files, or passed to anything unknown; one-time setup; tests; arrays, lists and strings;
-einops. What is expanded in one statement and moved or cast in another is reported where it is expanded.
+An axis counts as repeated by a view only where its size is proved to be 1, or where it is new. Left alone are a real
+tiling or interleaving, and tensors that are written to, reshaped by `.view()` or `.reshape()`, fed to a convolution, a
+recurrent, linear or embedding layer (which would copy the view again), kept in an attribute or a list, returned to code
+in other files, or passed to anything unknown; one-time setup; tests; arrays, lists and strings; einops. What is
+expanded in one statement and moved or cast in another is reported where it is expanded.
 
 It assumes that a count of 1 in `repeat` stands for an axis that exists (see below for the fix), that no count is
-negative, which `repeat` refuses and `expand` takes for the size that the axis has (unless the function handles that
-error: then it is not fixed), and that nothing but the function in sight writes to the source while the copy is in use.
-A function which no code in the file calls is taken to be called often, unless it sets something up.
+negative, which `repeat` refuses and `expand` takes for the axis's own size (unless the function handles that error:
+then it is not fixed), and that nothing but the function in sight writes to the source while the copy is in use. A
+function which no code in the file calls is taken to be called often, unless it sets something up.
 
 ## Why it is slow
 
@@ -60,10 +60,10 @@ another shape and `expand(-1, n, -1)` raises. What counts is what made the tenso
 
 Not fixed where the copy is written in another way than by `repeat`; where unknown code may write to the tensor while
 the copy is in use; where other files may get hold of the returned copy; where it is moved or cast before it is read
-(then the move or cast belongs before the repeating); where the axis is one element of a slice, `x[:1]`, which may find
-none; and next to a tensor that is transposed, or may be where code of the file asks for the layout of the result
-(`.view()`, `.stride()`, `.is_contiguous()`, `.numpy()`) or returns it to other files of the run: there the view would
-give it another layout. Where only code outside of the run can ask for the layout, `exact` speaks of the values alone.
+(then that belongs before the repeating); where the axis is one element of a slice, `x[:1]`, which may find none; and
+next to a tensor that is transposed, or may be where code of the file asks for the layout of the result (`.view()`,
+`.stride()`, `.is_contiguous()`, `.numpy()`) or returns it to other files of the run: there the view would give it
+another layout. Where only code outside of the run can ask for the layout, `exact` speaks of the values alone.
 
 Two parameters are taken to be different tensors where all callers are in sight and give different ones. Where others
 may call, a copy of one parameter stays if the function writes to another one before it reads the copy.
@@ -85,10 +85,8 @@ from collections.abc import Iterator
 from perflint import api
 from perflint.api import Finding, Options, Program, Rule
 
-from .copies import Copy, recognise
-from .patch import patch
-from .proof import proved
-from .readers import is_one_time, is_worth_it, kind_of, shown_writes
+from .copies import Copy, is_one_time, is_worth_it, kind_of, recognise, shown_writes
+from .patch import patch, proved
 
 
 class RepeatNotBroadcast(Rule):
@@ -127,7 +125,6 @@ _MESSAGES = {
 
 
 def _reported(program: Program, copy: Copy) -> ast.Call:
-    """The call where it is to be mended: what is expanded in a statement of its own is reported there."""
     if program.statement_of(copy.source) is program.statement_of(copy.call):
         return copy.call
     assert isinstance(copy.source, ast.Call)

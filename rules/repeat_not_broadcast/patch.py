@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from perflint import api
 from perflint.api import (
@@ -15,6 +17,7 @@ from perflint.api import (
     Replace,
     Role,
     Safety,
+    Shape,
     Shapes,
     Trait,
     Write,
@@ -22,9 +25,7 @@ from perflint.api import (
     is_view,
 )
 
-from .copies import Copy
-from .proof import Repeated, is_reshaped, unproved_rank
-from .readers import is_caught, may_have_gradient, other_operands
+from .copies import Copy, is_caught, is_elementwise, may_have_gradient, other_operands
 
 _DEPTH = 12
 _ORDERLY = frozenset({"pointwise", "reduction", "like", "restriding", "keeping", "joining", "indexing", "same_shape"})
@@ -34,7 +35,6 @@ _DISORDERLY: tuple[Trait, ...] = ("any_strides", "permuting", "matmul")
 def patch(
     program: Program, shapes: Shapes, copy: Copy, reading: Reading, repeated: Repeated, writes: list[Write]
 ) -> Fix:
-    """The fix of a copy; raises Blocked, which says what stands in its way."""
     _check(program, copy, reading, repeated, writes)
     assert copy.counts is not None and isinstance(copy.call.func, ast.Attribute)
     rank, needed = shapes.shape(copy.source).rank, unproved_rank(shapes, copy)
@@ -86,7 +86,7 @@ def lays_out_differently(program: Program, copy: Copy, reading: Reading) -> bool
     """Would a result have another layout, next to a transposed tensor, or where code in sight asks for it?
 
     A repeated axis of a view decides nothing: the next operand does, or the order of the source's axes, which the copy
-    sorts. What the file doesn't show to be in order may be transposed.
+    sorts. What isn't shown to be in order may be transposed.
     """
     layouts = _Layouts(program)
     return any(_is_laid_out_differently(program, layouts, copy, consumer) for consumer in reading.consumers)
@@ -105,8 +105,6 @@ def _is_laid_out_differently(program: Program, layouts: _Layouts, copy: Copy, co
 
 
 class _Layouts:
-    """Proves that tensors have their axes in order."""
-
     def __init__(self, program: Program) -> None:
         self._program = program
         self._proving: set[ast.AST] = set()
@@ -185,3 +183,163 @@ def _is_permuted(program: Program, node: ast.expr, depth: int) -> bool:
         is_permuting = api.torch_does(name, "permuting") or any(each.arg == "memory_format" for each in node.keywords)
         return is_permuting or (stays and _is_permuted(program, node.func.value, depth))
     return False
+
+
+_NAMES = 4  # and views, behind which an index is looked for
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The positions, among the axes of the result, that are repeated.
+
+    `new`: the first of them may be an axis that the source lacks. `sure`: expand can't be refused.
+    """
+
+    positions: tuple[int, ...]
+    new: bool
+    sure: bool = True
+
+
+def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Repeated | None:
+    if copy.form == "expanded" or copy.form == "stack":
+        return Repeated((copy.axis or 0,), new=False)
+    shape = shapes.shape(copy.source)
+    if copy.form in ("interleave", "cat"):
+        return Repeated((copy.axis,), new=False) if copy.axis is not None and shape.size(copy.axis) == "1" else None
+    if copy.counts is None:
+        return None
+    counts = copy.counts
+    repeated = [position for position, count in enumerate(counts) if api.integer(count) != 1]
+    if all(shapes.size(counts[position]) == "1" for position in repeated):
+        return None  # a variable that is 1 here, as the width of a beam that has yet to grow
+    if any(_is_below_one(program, counts[position]) for position in repeated):
+        return None
+    ranks = _ranks(shape, counts, shapes.least(copy.source))
+    unproved = [
+        position for position in repeated if not all(_is_single(shape, position, len(counts), rank) for rank in ranks)
+    ]
+    new = min(ranks, default=0) < len(counts)
+    unproved = [position for position in unproved if not result_shows(program, shapes, reading, counts[position])]
+    return None if unproved else Repeated(tuple(repeated), new, sure=not _is_sliced(program, shapes, copy.source))
+
+
+def is_reshaped(program: Program, copy: Copy) -> bool:
+    """May a shape change in place on the way to the copy: in its function, in callers, or of an attribute?"""
+    functions = set(map(program.function_of, api.callers(program, copy.call)))
+    return any(
+        program.function_of(each) in functions or isinstance(getattr(each.func, "value", None), ast.Attribute)
+        for each in program.get(_reshaping)
+    )
+
+
+def _reshaping(program: Program) -> list[ast.Call]:
+    calls = (api.operation(program, each) for each in program.of_type(ast.Call))
+    written = (each for each in calls if each is not None and each.does.in_place)
+    return [each.call for each in written if each.does.does("restriding") or each.does.does("strided")]
+
+
+def _is_sliced(program: Program, shapes: Shapes, node: ast.expr) -> bool:
+    """Is it one element of an axis that may have none: `x[:1]`?"""
+    for _ in range(_NAMES):
+        if isinstance(node, ast.Name) and len(values := api.assigned(program, node)) == 1:
+            node = values[0]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and api.is_view(node.func.attr):
+            node = node.func.value
+        else:
+            break
+    if not isinstance(node, ast.Subscript):
+        return False
+    shape = shapes.shape(node.value)
+    indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    return any(
+        isinstance(each, ast.Slice) and _takes_one(each) and not shape.size(axis).isdigit()
+        for axis, each in enumerate(indices)
+    )
+
+
+def _takes_one(index: ast.Slice) -> bool:
+    lower, upper = api.integer(index.lower) or 0, api.integer(index.upper)
+    return lower == -1 if index.upper is None else upper is not None and upper - lower == 1
+
+
+def unproved_rank(shapes: Shapes, copy: Copy) -> int:
+    """The axes that the source needs for its counts of 1 to stand for existing ones; 0 where it surely has them."""
+    if copy.form != "repeat" or copy.counts is None or shapes.shape(copy.source).rank is not None:
+        return 0
+    existing = next((position for position, count in enumerate(copy.counts) if api.integer(count) == 1), None)
+    needed = len(copy.counts) - existing if existing is not None else 0
+    return needed if shapes.least(copy.source) < needed else 0
+
+
+def _is_below_one(program: Program, count: ast.expr) -> bool:
+    number = api.integer(count) if api.integer(count) is not None else program.value(count).literal
+    return isinstance(number, int) and number < 1
+
+
+def _ranks(shape: Shape, counts: tuple[ast.expr, ...], least: int) -> list[int]:
+    """How many axes the source may have, `least` or more; a count of 1 is taken to stand for an existing one."""
+    if shape.rank is not None:
+        return [shape.rank]
+    existing = next((len(counts) - position for position, count in enumerate(counts) if api.integer(count) == 1), 1)
+    return list(range(min(max(existing, least), len(counts)), len(counts) + 1))
+
+
+def _is_single(shape: Shape, position: int, counts: int, rank: int) -> bool:
+    """Is the axis at this position of the result of size 1, or new, if the source has `rank` axes?"""
+    axis = position - (counts - rank)
+    return axis < 0 or shape.size(axis) == "1" or shape.size(axis - rank) == "1"
+
+
+def result_shows(program: Program, shapes: Shapes, reading: Reading, count: ast.expr) -> bool:
+    """Is the copy joined with, or written into, something whose size on that axis is the count itself?"""
+    symbol = shapes.size(count)
+    return bool(symbol) and any(
+        _joins(program, shapes, consumer, symbol) or _fills(program, shapes, consumer, symbol)
+        for consumer in reading.consumers
+    )
+
+
+def _repeated_axes(shapes: Shapes, consumer: Consumer, symbol: str) -> list[int]:
+    shape = shapes.shape(consumer.operand)
+    return [axis for axis in range(-(shape.rank or 0), 0) if shape.size(axis) == f"x{symbol}"]
+
+
+def _joins(program: Program, shapes: Shapes, consumer: Consumer, symbol: str) -> bool:
+    found, shape = api.operation(program, consumer.node), shapes.shape(consumer.operand)
+    joined = found.joined_axis if found is not None and "joining" in found.traits else None
+    if found is None or joined is None or shape.rank is None:
+        return False
+    parts = found.tensor.elts if isinstance(found.tensor, ast.Tuple | ast.List) else []
+    return any(
+        axis % shape.rank != joined % shape.rank
+        and symbol in {shapes.shape(part).size(axis % shape.rank) for part in parts if part is not consumer.operand}
+        for axis in _repeated_axes(shapes, consumer, symbol)
+    )
+
+
+def _fills(program: Program, shapes: Shapes, consumer: Consumer, symbol: str) -> bool:
+    axes = _repeated_axes(shapes, consumer, symbol)
+    if not axes or consumer.role is not Role.ELEMENTWISE:
+        return False
+    node: ast.AST = consumer.node
+    for around in _elementwise_around(program, consumer):
+        node = around
+    parent = node if isinstance(node, ast.Assign | ast.AugAssign) else program.parent(node)
+    if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Subscript):
+        target: ast.expr = parent.targets[0]
+    elif isinstance(parent, ast.AugAssign):
+        target = parent.target
+    else:
+        return False
+    return any(shapes.shape(target).size(axis) == symbol for axis in axes)
+
+
+def _elementwise_around(program: Program, consumer: Consumer) -> Iterator[ast.AST]:
+    """The elementwise operations around the one that reads the copy, one by one."""
+    node: ast.AST | None = consumer.node
+    while node is not None and is_elementwise(program, node):
+        yield node
+        parent = program.parent(node)
+        if isinstance(parent, ast.Attribute) and isinstance(program.parent(parent), ast.Call):
+            parent = program.parent(parent)
+        node = parent

@@ -11,8 +11,7 @@ from perflint.analysis.autograd.modes import GradModes
 from perflint.analysis.call_graph import CallGraph, is_abstract, overridden
 from perflint.analysis.data.origins import Attributes
 from perflint.analysis.facts import Program
-from perflint.analysis.found import Effect, GradMode
-from perflint.analysis.links import Likelihood
+from perflint.analysis.links import Effect, GradMode, Likelihood
 from perflint.analysis.memory.dispatch import Modules
 from perflint.analysis.memory.roles import HOLDS
 from perflint.analysis.values.codes import targets_of
@@ -43,7 +42,7 @@ KNOWN = ("torch.", "torchvision.", "torchaudio.", "torch_geometric.", "dgl.", "t
 
 
 def runs_backward(program: Program, node: ast.Call) -> bool:
-    """Is it `loss.backward()`, `torch.autograd.backward(loss)`, `accelerator.backward(loss)` or the like?"""
+    """Is it `loss.backward()`, `torch.autograd.backward(loss)` or the like?"""
     if program.qualified(node.func) == "torch.autograd.backward":
         return True
     func = node.func
@@ -53,7 +52,7 @@ def runs_backward(program: Program, node: ast.Call) -> bool:
 
 
 def trains(program: Program, node: ast.Call) -> bool:
-    """Is it `loss.backward()`, `optimizer.step()`, `optimizer.zero_grad()`, or what stands in their place?"""
+    """Is it `loss.backward()`, `optimizer.step()`, `optimizer.zero_grad()` or the like?"""
     if runs_backward(program, node):
         return True
     if not isinstance(node.func, ast.Attribute):
@@ -76,10 +75,7 @@ def _may_be_optimizer(program: Program, node: ast.expr) -> bool:
 
 
 def differentiates(program: Program, node: ast.Call) -> bool:
-    """Does the call train, take gradients or ask for some to be recorded, as far as its name tells?
-
-    To set them to zero is none of these.
-    """
+    """Does the call train, other than by zeroing, take gradients or ask for some, as far as its name tells?"""
     name = program.qualified(node.func)
     if trains(program, node) and last_name(node) != "zero_grad":
         return True
@@ -91,7 +87,7 @@ def differentiates(program: Program, node: ast.Call) -> bool:
 
 
 def asks_for_gradients(node: ast.AST) -> bool:
-    """Is a tensor made, or set, to get gradients: by `requires_grad_()`, or a keyword or attribute `requires_grad`?"""
+    """Is a tensor made, or set, to get gradients?"""
     if isinstance(node, ast.Assign):
         return _is_on(node.value) and any(getattr(each, "attr", "") == "requires_grad" for each in node.targets)
     if not isinstance(node, ast.Call):
@@ -102,7 +98,6 @@ def asks_for_gradients(node: ast.AST) -> bool:
 
 
 def runs_module(program: Program, node: ast.Call) -> bool:
-    """Is it a call of a module, or of a method that may compute with it?"""
     callee = program.value(node.func)
     if isinstance(node.func, ast.Attribute) and node.func.attr in _NO_RUNS:
         return False
@@ -120,7 +115,6 @@ def is_loss(program: Program, node: ast.expr) -> bool:
 
 
 def _gives_results(program: Program, node: ast.Call) -> bool:
-    """Is it a call of a module, or of a method for what that returns, rather than for what it does to the module?"""
     callee = program.value(node.func)
     is_method = callee.owner is not None and getattr(node.func, "attr", "") != "forward"
     return not (is_method and isinstance(program.parent(node), ast.Expr))
@@ -135,7 +129,7 @@ def _is_on(node: ast.expr) -> bool:
 
 
 class ModuleCalls(CallGraph):
-    """The call graph with every `forward` that the call of a module may run, if only by what callers hand over."""
+    """The call graph with every `forward` that the call of a module may run."""
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
@@ -145,7 +139,6 @@ class ModuleCalls(CallGraph):
         return self.program.get(CallGraph).calls(function)
 
     def callees(self, call: ast.Call) -> Sequence[Function]:
-        """The functions of this file that a call may run."""
         if call not in self._callees:
             self._callees[call] = self._found(call)
         return self._callees[call]
@@ -161,25 +154,23 @@ class ModuleCalls(CallGraph):
         )
 
     def targets(self, call: ast.Call) -> Sequence[str]:
-        """What a call may reach in other files; of a parameter, by what the known callers give for it."""
+        """What a call may reach in other files; of a parameter, by what known callers give for it."""
         handed = [tuple(targets_of(each, (), call)) for each in self._handed(call)]
         return self.program.targets(call) or (sorted({name for each in handed for name in each}) if all(handed) else ())
 
     def _overriding(self, call: ast.Call) -> Iterator[Function]:
-        """The methods of subclasses in this file that stand for the method of self which is called."""
         callee = self.program.callee(call)
         owner = self.program.class_of(callee) if callee is not None else None
         for each in reachable([owner] if owner is not None else [], lambda each: each.subclasses):
             yield from (info.node for info in each.overriding(getattr(callee, "name", "")))
 
     def _of_parameter(self, call: ast.Call) -> Sequence[Function]:
-        """The functions, or `forward`s, that the known callers give the parameter which is called; all or none."""
+        """The functions, or `forward`s, that known callers give the called parameter; all or none."""
         bodies = [_body_of(each.node) for each in self._handed(call)]
         found = [each for each in bodies if each is not None]
         return found if len(found) == len(bodies) else ()
 
     def _handed(self, call: ast.Call) -> list[Value]:
-        """What the known callers give for the parameter that is called."""
         function = self.program.function_of(call)
         if function is None or not isinstance(call.func, ast.Name) or call.func.id not in local_names(function):
             return []
@@ -189,15 +180,12 @@ class ModuleCalls(CallGraph):
 
 
 def _body_of(node: ast.AST | None) -> Function | None:
-    """What a call of the function, or of an instance of the class, runs."""
     if isinstance(node, FUNCTIONS):
         return node
     return method_of(node, "forward")
 
 
 class Effects:
-    """The effects of the code of one program."""
-
     def __init__(self, program: Program) -> None:
         self._program = program
         self._graph, self._modes = program.get(ModuleCalls), program.get(GradModes)
@@ -206,7 +194,6 @@ class Effects:
         self._running: dict[ast.AST, bool] = {}
 
     def of(self, root: ast.AST, effect: Effect) -> list[ast.AST]:
-        """The nodes that have `effect`, of those that running `root` may reach in this file."""
         key = root, effect
         if key not in self._known:
             self._known[key] = self._of(root, effect)
@@ -240,7 +227,7 @@ class Effects:
     def reached(self, root: ast.AST, *, inside: bool = True, recorded: bool = False) -> Sequence[ast.AST]:
         """What running `root` may run, in functions too, and with `inside` in modules.
 
-        With `recorded`, only what runs where gradients are, as far as is known, recorded.
+        With `recorded`, only where gradients are, as far as is known, recorded.
         """
         key = root, inside, recorded
         if key not in self._reached:
@@ -264,7 +251,7 @@ class Effects:
                     seen.update(new)
 
     def functions(self, root: ast.AST) -> list[Function]:
-        """The functions of which running `root` may run code: its own, or the one around it, first."""
+        """The functions whose code running `root` may run: its own, or the one around it, first."""
         found = dict.fromkeys(self._program.function_of(each) for each in self.reached(root))
         return [each for each in found if each is not None]
 
@@ -276,7 +263,7 @@ class Effects:
         return is_run and not is_loss(self._program, node.func)
 
     def _may_be_quiet_itself(self, node: ast.Call) -> bool:
-        """Is it an unanalysed method, which may switch gradients off, as `model.generate` does, or one that does?"""
+        """Is it an unanalysed method, which may switch gradients off as `model.generate` does, or one that does?"""
         callee = self._program.value(node.func)
         forward = _body_of(callee.node) if callee.kind is Kind.MODULE else None
         callees = self._graph.callees(node) or ([forward] if forward is not None else [])
@@ -303,7 +290,7 @@ class Effects:
         return self._program.differentiates_elsewhere([*overridden(self._program, node)]) if is_own else None
 
     def _may_elsewhere(self, node: ast.Call) -> bool:
-        """May a call of what is not in this file differentiate, by its summary, its name, or an optimizer given?"""
+        """May a call into other files differentiate, by its summary, its name, or an optimizer given?"""
         program = self._program
         name = program.qualified(node.func)
         if name.startswith(KNOWN) and not name.startswith("torch.utils."):
@@ -315,7 +302,6 @@ class Effects:
         return known is Likelihood.CERTAIN if known is not None else _NAMED.search(last) is not None
 
     def _is_elsewhere(self, node: ast.AST) -> bool:
-        """Does a call run a module of another file of the project?"""
         if not isinstance(node, ast.Call) or not runs_module(self._program, node) or self._graph.callees(node):
             return False
         return any(not each.startswith(KNOWN) for each in self._graph.targets(node))
@@ -328,7 +314,7 @@ class Effects:
         return self._program.value(node).kind is Kind.MODULE
 
     def _is_unseen(self, node: ast.AST) -> bool:
-        """Does a call run a module, or a part of one, that neither torch nor this file alone defines?"""
+        """Does it run a module, or a part of one, that neither torch nor this file alone defines?"""
         if not isinstance(node, ast.Call):
             return False
         if self._is_replaced(node.func):

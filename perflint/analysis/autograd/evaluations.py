@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from perflint.analysis.autograd.modes import TrainingModes
 from perflint.analysis.facts import Program
-from perflint.analysis.found import Effect, Fate, GradMode
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.links import Manner
+from perflint.analysis.links import Effect, Fate, GradMode, Manner
 from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import defaults_of
@@ -29,8 +28,7 @@ def evaluations(program: Program) -> Iterator[tuple[ast.stmt, ast.stmt]]:
     """The code that evaluates where gradients are recorded, each with what to switch them off for.
 
     First loops over batches, with the function around where that does nothing else; then functions; then other loops,
-    those that train only in some phases of a loop around them, and statements that call what trains with arguments that
-    tell it not to.
+    those that train in some phases only, and statements that call what trains with arguments that tell it not to.
     """
     loops: Sequence[ast.For] = program.of_type(ast.For)
     for loop in loops:
@@ -64,7 +62,7 @@ def evaluated(program: Program) -> set[ast.AST]:
 
 
 def is_told_to_evaluate(program: Program, call: ast.Call) -> bool:
-    """Does the function differentiate what models compute, but for the constants that this call gives it, or leaves?"""
+    """Does the function differentiate what models compute, but for constants that this call gives, or leaves?"""
     function = program.callee(call)
     bound = program.arguments(call, function) if function is not None else None
     given = {**defaults_of(function), **bound.given} if function and bound and not bound.is_open else {}
@@ -79,7 +77,6 @@ def is_told_to_evaluate(program: Program, call: ast.Call) -> bool:
 
 
 def _phases(program: Program, loop: ast.For) -> Iterator[ast.For]:
-    """The loops in `loop` that differentiate only for some values of its target."""
     target, phases = loop.target, program.value(loop.iter).items or ()
     if not isinstance(target, ast.Name):
         return
@@ -97,7 +94,7 @@ def _phases(program: Program, loop: ast.For) -> Iterator[ast.For]:
 
 
 def _only_runs(program: Program, place: ast.AST, own: Sequence[ast.AST], told: Mapping[str, object]) -> bool:
-    """Does `place` run models, and its scope, `own`, differentiate nothing, if variables have the values `told`?"""
+    """Does `place` run models, and its scope, `own`, differentiate nothing, if variables are as `told`?"""
     skipped = {node for each in own if isinstance(each, ast.If) for node in _skipped(program, each, told)}
     calls = [each for each in own if isinstance(each, ast.Call)] if skipped else []
     ends = {each for each in calls if program.effects(each, Effect.DIFFERENTIATES)}
@@ -109,7 +106,6 @@ def _only_runs(program: Program, place: ast.AST, own: Sequence[ast.AST], told: M
 
 
 def _skipped(program: Program, branch: ast.If, told: Mapping[str, object]) -> Iterator[ast.AST]:
-    """What the statement doesn't run if variables have the values that are `told`."""
     outcome = _outcome(program, branch.test, told)
     unused = () if outcome is None else branch.orelse if outcome else branch.body
     return (node for each in unused for node in ast.walk(each))
@@ -138,7 +134,6 @@ def _outcome(program: Program, test: ast.expr, told: Mapping[str, object]) -> bo
 
 
 def _is_evaluation(program: Program, function: ast.FunctionDef) -> bool:
-    """Does it run a model itself, by its mode or its name only to evaluate it, and never ask for a gradient?"""
     own = own_nodes(function)
     runs = program.effects(function, Effect.RECORDS)
     contexts = (each for each in own if isinstance(each, ast.With))
@@ -158,14 +153,14 @@ def _is_evaluation(program: Program, function: ast.FunctionDef) -> bool:
 
 
 def _is_named(program: Program, function: ast.FunctionDef, runs: set[ast.Call]) -> bool:
-    """Does its name say that it evaluates what the file trains: modules that it calls, rather than their methods?"""
+    """Does its name say that it evaluates what the file trains: modules that it calls, not their methods?"""
     called = ((program.value(each.func).kind, isinstance(each.func, ast.Name)) for each in runs)
     is_whole = any(kind is Kind.MODULE or (kind is Kind.TENSOR and named) for kind, named in called)
     return is_whole and "backward(" in program.text and _EVALUATION.search(function.name) is not None
 
 
 def _modes(program: Program, place: ast.AST) -> set[bool | None]:
-    """The modes of the modules that `place` itself runs, or else hands on to be run; None where one isn't known."""
+    """The modes of the modules that `place` runs, or else hands on to be run; None where one isn't known."""
     own = set(own_nodes(place))
     runs = [each for each in program.effects(place, Effect.RUNS_MODULE) if isinstance(each, ast.Call)]
     found = {_mode(program.training_modes(site), path_of(each.func)) for site, each in _direct(program, place)}
@@ -174,7 +169,7 @@ def _modes(program: Program, place: ast.AST) -> set[bool | None]:
 
 
 def _direct(program: Program, place: ast.AST) -> Iterator[tuple[ast.Call, ast.Call]]:
-    """The runs of modules by `place` itself, and by methods that it calls on `self`: where, and which."""
+    """The runs of modules by `place`, and by methods that it calls on `self`: where, and which."""
     own = dict.fromkeys(own_nodes(place))
     calls = (each for each in own if isinstance(each, ast.Call) and path_of(each.func).startswith("self."))
     methods = {callee: each for each in calls if (callee := program.callee(each)) is not None}
@@ -185,7 +180,6 @@ def _direct(program: Program, place: ast.AST) -> Iterator[tuple[ast.Call, ast.Ca
 
 
 def _handed(program: Program, own: set[ast.AST], run: ast.Call) -> Iterator[tuple[ast.Call, ast.expr]]:
-    """The calls, of those that are `own`, that give a function the module which it runs there, and that module."""
     name = path_of(run.func).partition(".")[0]
     for call in own:
         callee = program.callee(call) if isinstance(call, ast.Call) else None
@@ -196,14 +190,13 @@ def _handed(program: Program, own: set[ast.AST], run: ast.Call) -> Iterator[tupl
 
 
 def _mode(modes: dict[str, bool], path: str) -> bool | None:
-    """The mode of the module at `path`, or of that whose part or method it is."""
     while path and path not in modes:
         path = path.rpartition(".")[0]
     return modes.get(path)
 
 
 def _evaluates(program: Program, place: ast.For | ast.While | ast.FunctionDef) -> bool:
-    """Does it run a model that is in evaluation mode, or may be, with gradients, and never ask for one?"""
+    """Does it run a model that may be in evaluation mode, with gradients, and never ask for one?"""
     runs = program.effects(place, Effect.RUNS_MODULE)
     point = next((site for site, _ in _direct(program, place)), place)
     if program.grad_mode(place if isinstance(place, LOOPS) else point) is not GradMode.ON:

@@ -10,10 +10,9 @@ from perflint import torch_ops
 from perflint.analysis.autograd.effects import KNOWN, Effects, asks_for_gradients, differentiates, runs_module
 from perflint.analysis.autograd.modes import GradModes
 from perflint.analysis.facts import Program
-from perflint.analysis.found import Effect, Fate, GradMode, GraphUse
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
-from perflint.analysis.links import Likelihood, Manner
+from perflint.analysis.links import Effect, Fate, GradMode, GraphUse, Likelihood, Manner
 from perflint.analysis.memory.dispatch import may_be_hooked, registers_hooks
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.scopes import arguments_of, parameters_of
@@ -65,7 +64,6 @@ def _walked(program: Program, place: ast.AST) -> _Walk:
 
 
 def _is_leaf(program: Program, node: ast.AST) -> bool:
-    """Is it a tensor that is made to get gradients, or a parameter of a module: what is computed of it has a graph?"""
     if isinstance(node, ast.Call):
         return asks_for_gradients(node) or program.qualified(node.func) in _LEAVES
     if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):
@@ -80,7 +78,7 @@ def cuts(program: Program, place: ast.expr) -> list[ast.AST]:
 
 
 def drops_graph(program: Program, function: Function) -> bool:
-    """Does `function` let go of the graph of its first argument, by `detach` or `data`, and use it for nothing?"""
+    """Does `function` let go of the graph of its first argument, and use it for nothing?"""
     if program.definition_around(function) or not (function in program.get(_cutting) or program.may_drop_elsewhere):
         return False
     flow, parameter = program.get(Flow), next(iter(parameters_of(function)), None)
@@ -119,7 +117,7 @@ def _own_wrappers(program: Program, function: Function) -> list[ast.expr]:
 
 
 class _Walk:
-    """One walk along graphs: what it has `seen`, their ends as `found`, `cuts` where `detach` or `data` let go of them.
+    """One walk along graphs: what it has `seen`, their ends as `found`, and where `detach` or `data` cut them off.
 
     A graph that the function returns of which it stays `within` has an end there.
     """
@@ -195,7 +193,6 @@ class _Walk:
             self._end(parent, Fate.LOST)
 
     def _formatted(self, node: ast.expr, pattern: ast.expr) -> None:
-        """End where a tensor is shown as such; one that is formatted as a number has lost its graph."""
         is_number = isinstance(pattern, ast.Constant) and not _PLAIN.search(str(pattern.value))
         if not is_number:
             self._end(node, Fate.OBSERVED)
@@ -248,7 +245,7 @@ class _Walk:
         return bool(found.difference(*(effects.of(each, Effect.DIFFERENTIATES) for each in arguments_of(call))))
 
     def _is_known(self, call: ast.Call) -> bool:
-        """Is it known of the callee, which is not in this file, that it neither shows nor keeps what it is given?"""
+        """Does the callee, which is not in this file, surely neither show nor keep what it is given?"""
         name, callee = self.program.qualified(call.func), self.program.value(call.func)
         if name in _WRITING:
             return False
@@ -287,7 +284,7 @@ class _Walk:
             self._stored(target, calls)
 
     def _stored(self, target: ast.expr, calls: Calls, *, others: bool = True) -> None:
-        """Go on with all that may find it in the container, or object, that `target` is a part of, by `others`, too."""
+        """Go on with all that may find it in what `target` is a part of, by `others`, too."""
         root = root_of(target)
         definitions = self._flow.definitions(root) if isinstance(root, ast.Name) else ()
         is_outer = isinstance(target, ast.Attribute) or any(isinstance(each, ast.arg) for each in definitions)
@@ -327,7 +324,6 @@ class _Walk:
 
 
 def _others(value: Definition) -> Iterator[ast.expr]:
-    """What else the container that a variable is given may be found by: variables, attributes, and their parts."""
     pending = [value.source] if value.source is not None else []
     for node in pending:
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
@@ -355,7 +351,7 @@ _ASKING = frozenset({"torch.is_grad_enabled", "torch.is_inference_mode_enabled"}
 
 
 def observers(program: Program, place: ast.AST) -> Iterator[GraphUse]:
-    """What asks whether gradients are recorded where `place` runs, or shows or keeps graphs that are made in calls."""
+    """What asks whether gradients are recorded where `place` runs, or shows or keeps graphs made in calls."""
     effects = program.get(Effects)
     nodes = list(effects.reached(place))
     for node in nodes:
@@ -373,7 +369,7 @@ def observers(program: Program, place: ast.AST) -> Iterator[GraphUse]:
 def needs_gradients(program: Program, function: Function) -> Likelihood:
     """Whether a call of `function` differentiates; POSSIBLE where something in it may, or would notice without a graph.
 
-    That is what modules do that are not known, and who asks for a graph, shows or keeps one.
+    That is what unknown modules do, and who asks for a graph, shows or keeps one.
     """
     effects = program.get(Effects)
     if effects.of(function, Effect.DIFFERENTIATES):

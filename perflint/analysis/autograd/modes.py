@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from perflint.analysis.facts import Program
-from perflint.analysis.found import GradMode
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Graph
-from perflint.analysis.links import Manner
+from perflint.analysis.links import GradMode, Manner
 from perflint.syntax.scopes import arguments_of, bind, local_names, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function, last_name, method_of, own_nodes, path_of
 
@@ -30,7 +29,6 @@ class GradModes:
         self._switches, self._is_old = "set_grad_enabled" in program.text, "volatile=" in program.text
 
     def of(self, node: ast.AST, *, callers: bool = True) -> GradMode:
-        """The mode in which `node` runs; with `callers`, as far as known callers and the framework agree on it."""
         mode, function = self._local(node), self._program.function_of(node)
         if mode is None and callers and function is not None:
             modes = set(self._of_callers(function)) or {GradMode.ON}
@@ -61,7 +59,7 @@ class GradModes:
                     yield mode or self._of_uncalled(None)
 
     def _of_uncalled(self, function: Function | None) -> GradMode:
-        """The mode where nothing known sets one: a switch that is never switched back holds for all that follows."""
+        """The mode where nothing known sets one: a switch that is never switched back holds on."""
         is_quiet = self._is_switched_off or (function is not None and self._may_be_quiet(function))
         return GradMode.UNKNOWN if is_quiet else GradMode.ON
 
@@ -72,7 +70,6 @@ class GradModes:
         return self._switches and any(self._switched(each) is not None for each in scopes)
 
     def _may_be_quiet(self, function: Function) -> bool:
-        """May a framework, or another file, call `function` with gradients switched off?"""
         is_method = self._program.class_of(function) is not None
         is_hook = is_method and _HOOK.search(getattr(function, "name", "")) is not None
         return is_hook or self._program.is_called(function, Manner.QUIET)
@@ -127,14 +124,14 @@ _DEPTH = 3  # of calls
 
 @dataclass(frozen=True)
 class _Switch:
-    """A call that may switch a module to training mode, or to evaluation mode; None where that isn't known."""
+    """A call that may switch a module to training, or to evaluation mode; None where that isn't known."""
 
     node: ast.Call
     training: bool | None
 
 
 class TrainingModes:
-    """The modes of the modules of one program, by their paths: `model`, `self.encoder`."""
+    """The modes of modules by their paths: `model`, `self.encoder`."""
 
     def __init__(self, program: Program) -> None:
         self._program, self._flow = program, program.get(Flow)
@@ -157,7 +154,7 @@ class TrainingModes:
         return any(each.training is False for each in switches)
 
     def _reaching(self, graph: Graph, switches: list[_Switch], node: ast.AST) -> set[bool | None]:
-        """The modes that one of the switches may have set last; None among them where none of them need have run."""
+        """The modes that one of the switches may have set last; None among them where none need have run."""
         before = [each for each in switches if graph.runs_after(node, each.node)]
         sure = [each for each in before if each.node in graph.places and graph.dominates(each.node, node)]
         last = [
@@ -200,7 +197,7 @@ class TrainingModes:
             yield path, _Switch(call, training)
 
     def of_object(self, function: Function) -> dict[str, bool]:
-        """The modules that an object, itself none, puts into evaluation mode as it is made, and that nobody trains."""
+        """The modules that an object, itself none, puts into evaluation mode as it is made, for good."""
         around = self._program.class_of(function)
         made = method_of(around.node, "__init__") if around is not None and not around.is_a("module") else None
         if made is None or made is function or "backward(" in self._program.text:
@@ -210,7 +207,6 @@ class TrainingModes:
 
     @cached_property
     def _modes_of(self) -> Mapping[str, set[bool | None]]:
-        """All modes that the file gives what is called so."""
         found: defaultdict[str, set[bool | None]] = defaultdict(set)
         for call in self._program.of_type(ast.Call):
             for path, switch in self._switched(call):
@@ -239,7 +235,7 @@ class TrainingModes:
 
 
 def frozen(program: Program) -> frozenset[str]:
-    """The last names of the modules that the file may freeze, by a method, a loop over parameters, or a function."""
+    """The last names of the modules that the file may freeze, by a method, a loop or a function."""
     found = set[str]()
     for node in program.of_type(ast.Call, ast.For, ast.Assign):
         if isinstance(node, ast.Assign):  # `self.table.weight = nn.Parameter(weight, requires_grad=False)`

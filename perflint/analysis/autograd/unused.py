@@ -14,9 +14,9 @@ from perflint.analysis.autograd.graph_use import CUTTING, cuts, graph_uses
 from perflint.analysis.autograd.modes import GradModes, frozen
 from perflint.analysis.call_graph import callers
 from perflint.analysis.facts import Program
-from perflint.analysis.found import Effect, GradMode
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
+from perflint.analysis.links import Effect, GradMode
 from perflint.analysis.modules import optimized
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind
@@ -37,8 +37,8 @@ _DEPTH = 16  # of operations and names between a module and what lets go of its 
 class UnusedGraph:
     """The call `run` of a module, and the first `cut` at which its graph ends.
 
-    That is `.detach` or `.data`, or a call of a function in another file which does that to its first argument; if the
-    gradients are `zeroed`, the backward pass of which an optimizer uses none before that.
+    That is `.detach` or `.data`, or a call of a function in another file that detaches its first argument; if the
+    gradients are `zeroed`, a backward pass of which no optimizer uses any.
     """
 
     run: ast.Call
@@ -64,7 +64,7 @@ class UnusedGraph:
         return made is self.run
 
     def joins_others(self, program: Program) -> bool:
-        """Does the statement that runs the module, where it lets go of the graph, take values that may have another?"""
+        """Does the statement that runs the module, and lets go of the graph, take values that may have another?"""
         statement = program.statement_of(self.run)
         if program.statement_of(self.cut) is not statement:
             return False
@@ -72,7 +72,7 @@ class UnusedGraph:
         return any(self._joins(program, each) for each in [self.cut, *around] if isinstance(each, ast.Call))
 
     def _joins(self, program: Program, call: ast.Call) -> bool:
-        """Does it take values of others, unlike a view or a conversion, that are no numbers, texts or arrays?"""
+        """Does it take values of others, other than in a view or a conversion, that may have a graph?"""
         found = operation(program, call)
         if found is not None and not found.traits.isdisjoint(("view", "cast", "move")):
             return False
@@ -81,7 +81,7 @@ class UnusedGraph:
 
 
 def unused_graphs(program: Program) -> list[UnusedGraph]:
-    """The modules' calls whose graphs nobody uses, though they are recorded, in source order."""
+    """The modules' calls whose recorded graphs nobody uses, in source order."""
     found = dict[ast.Call, UnusedGraph]()
     for cut in program.of_type(ast.Attribute):
         if cut.attr in CUTTING and isinstance(cut.ctx, ast.Load):
@@ -150,7 +150,7 @@ def _operands(program: Program, node: ast.expr) -> Sequence[ast.expr]:
 
 
 def _leads_to(program: Program, node: ast.expr, run: ast.Call) -> bool:
-    """Is `node` what the call gives, or made of that by methods: by `argmax`, too, whose result has no graph?"""
+    """Is `node` what the call gives, or made of that by methods, also by `argmax`, which has no graph?"""
     for _ in range(_DEPTH):
         if node is run or not (parts := _operands(program, node)):
             break
@@ -174,7 +174,7 @@ _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 
 
 class Unstepped:
-    """The modules' calls of one program whose gradients nobody uses: a generator's, where the discriminator learns."""
+    """The modules' calls whose gradients nobody uses: a generator's, where the discriminator learns."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -194,7 +194,7 @@ class Unstepped:
         return found if len(found) > 1 else {}
 
     def backward_of(self, run: ast.Call) -> ast.Call | None:
-        """The first backward pass along the graph of `run`, if the gradients of all are zeroed before they are used."""
+        """The first backward pass along the graph of `run`, if all gradients are zeroed before they are used."""
         program, module = self._program, path_of(run.func)
         if not any(module in paths for paths in self._modules.values()):
             return None
@@ -251,7 +251,6 @@ class Unstepped:
         return found
 
     def _done_by(self, statement: ast.AST, module: str) -> str:
-        """What a statement without blocks does to the gradients of `module`."""
         program = self._program
         for call in (each for each in ast.walk(statement) if isinstance(each, ast.Call)):
             if self._zeroes(call, module) or any(self._zeroes(each, module) for each in _zeroing(program, call)):
@@ -281,7 +280,7 @@ def _given(scope: ast.AST, name: str) -> Iterator[ast.expr]:
 
 
 def _zeroing(program: Program, call: ast.Call) -> list[ast.Call]:
-    """The calls in the method of this object, or the function without parameters, that only sets gradients to zero."""
+    """The calls in this object's method, or a function without parameters, that only sets gradients to zero."""
     callee = program.callee(call)
     is_same = path_of(call.func).startswith("self.") or (isinstance(call.func, ast.Name) and not call.args)
     if not isinstance(callee, ast.FunctionDef) or not is_same or [*parameters_of(callee)][1:]:

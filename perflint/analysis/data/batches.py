@@ -24,9 +24,10 @@ _INNER = (ast.For, ast.AsyncFor, ast.comprehension)
 
 @dataclass(frozen=True)
 class Batch:
-    """What loaders hand out: `loaders` are all that may; `wholes` are the expressions of which it is a part or all.
+    """What loaders hand out.
 
-    Where `is_foreign`, a loader that another file makes, with pinned memory, may hand it out, too.
+    `loaders` are all that may; `wholes` the expressions of which it is a part or all. With `is_foreign`, a loader of
+    another file, with pinned memory, may hand it out, too.
     """
 
     loaders: tuple[LoaderCall, ...]
@@ -39,8 +40,6 @@ class Batch:
 
 
 class Batches:
-    """The batches of one program's loaders."""
-
     def __init__(self, program: Program) -> None:
         self._program = program
         self._origins = program.get(Origins)
@@ -48,10 +47,7 @@ class Batches:
         self._loaders = program.get(Loaders).by_call
 
     def of(self, node: ast.expr) -> Batch | None:
-        """The batch that `node` is, or is a part or a view of; None where it may be anything else.
-
-        Batches into which another statement puts something may hold what no loader made.
-        """
+        """The batch that `node` is a part or view of; None if it may be anything else, or others put something in."""
         statement = self._program.statement_of(node)
         loaders: dict[LoaderCall, None] = {}
         wholes, is_foreign = [self._whole(node)], False
@@ -81,7 +77,6 @@ class Batches:
 
     @cached_property
     def _stored(self) -> dict[ast.AST, set[ast.stmt]]:
-        """The statements that put something into a container, by where that comes from."""
         stored: defaultdict[ast.AST, set[ast.stmt]] = defaultdict(set)
         for part in self._program.of_type(ast.Subscript):
             if isinstance(part.ctx, ast.Store):
@@ -112,7 +107,6 @@ def _is_pinned_elsewhere(loader: Value) -> bool:
 
 
 def _iterator(program: Program, origin: ast.AST) -> ast.expr | None:
-    """What next() is asked of, if `origin` is such a call."""
     if not isinstance(origin, ast.Call):
         return None
     if program.qualified(origin.func) == "builtins.next" and origin.args:
@@ -121,7 +115,6 @@ def _iterator(program: Program, origin: ast.AST) -> ast.expr | None:
 
 
 def _outer(program: Program, origin: ast.AST) -> Iterator[ast.expr]:
-    """What `origin` is a part of, if a loop takes its parts in turn."""
     walked = origin.iter if isinstance(origin, _INNER) else None
     if walked is None:
         return
@@ -139,7 +132,7 @@ _FUNCTIONS = 6  # that are followed from one
 class Work(NamedTuple):
     """A node that runs for a sample, and the variables around it that depend on the sample.
 
-    `place` is the node itself, or, of what a function outside of the class does, the call of that.
+    `place` is the node itself, or the call that leads to it out of the class.
     """
 
     node: ast.AST
@@ -149,7 +142,7 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """A function that makes a sample, or, if it `is_batch`, a batch of samples, and what it runs."""
+    """A function that makes a sample, or, if it `is_batch`, a batch of them, and what it runs."""
 
     function: ast.FunctionDef
     is_batch: bool
@@ -157,7 +150,7 @@ class Sample:
 
 
 def samples(program: Program) -> list[Sample]:
-    """The functions that make samples or batches: `__getitem__` of datasets, and what collates by its name or use."""
+    """The functions that make samples or batches: `__getitem__` of datasets, and what collates."""
     handed = _collating(program)
     found = []
     for function in program.of_type(ast.FunctionDef):
@@ -173,7 +166,6 @@ def _collating(program: Program) -> set[ast.AST]:
 
 
 def _work(program: Program, function: ast.FunctionDef) -> Iterator[Work]:
-    """What the function runs, and other functions that it calls."""
     places: dict[Function, ast.AST | None] = {function: None}
     pending = [function]
     for each in pending:
@@ -226,7 +218,7 @@ def is_hf_dataset(program: Program, node: ast.expr, depth: int = _DEPTH) -> bool
 
 
 def is_hf_tokenizer(program: Program, node: ast.expr) -> bool:
-    """May it be what `from_pretrained` of a tokenizer of transformers has made?"""
+    """May `from_pretrained` of one of transformers' tokenizers have made it?"""
     made = (each for each in program.get(Origins).of(node) if isinstance(each, ast.Call))
     return any(_TOKENIZER.match(program.qualified(each.func)) for each in made)
 

@@ -32,7 +32,6 @@ class Callables:
         self._flow = program.get(Flow)
 
     def made_at(self, call: ast.Call) -> Callables:
-        """Those of the object that `call` makes, whatever other objects of the class are given."""
         return Callables(self._program, self._origins.given_at(call))
 
     def of(self, node: ast.AST, depth: int = _DEPTH) -> list[Part]:
@@ -86,7 +85,7 @@ class Callables:
         return value is not None and len(value.uses) == 1
 
     def _is_recomposed(self, call: ast.Call) -> bool:
-        """May the program change what the composition made there is made of, by `its.transforms.insert(0, ...)`?"""
+        """May the program change the composition made there, by `its.transforms.insert(0, ...)`?"""
         mentions = self._program.attributes.get("transforms", ())
         wholes = (self._origins.of(each.value) for each in mentions if not self._program.qualified(each))
         return any(call in found or not all(isinstance(each, ast.Call) for each in found) for found in wholes)
@@ -107,20 +106,18 @@ HARMLESS_METHODS = frozenset(  # of anything but tensors, as far as they are not
 
 
 class OptimisticPointsTo(PointsTo):
-    """Points-to analysis where code that is not analysed is taken to write to nothing, and to return something new.
+    """Points-to analysis where unanalysed code is taken to write to nothing, and to return something new.
 
     An attribute that is assigned where it is missing, as at its first use, is not written to.
     """
 
     def is_run(self, special: str) -> bool:
-        """None is: most objects are of other classes."""
         return False
 
     def write(
         self, node: ast.AST, to: Collection[Location], *,
         deep: bool = False, deferred: bool = False, attribute: str = "",
     ) -> None:  # fmt: skip
-        """Note a write of code that is analysed."""
         if not deep and not is_first_use(self.program, node):
             super().write(node, to, deferred=deferred, attribute=attribute)
 
@@ -199,8 +196,6 @@ def _written_name(write: Write) -> str:
 
 
 class Callees(CallGraph):
-    """The call graph in which objects run their `__call__`, and what a library composes may run."""
-
     def __init__(self, program: Program) -> None:
         super().__init__(program)
         self._callables = program.get(Callables)
@@ -297,7 +292,7 @@ class Draws:
 
 
 def library_draws(name: str) -> bool:
-    """May calling the library function, or class, called `name` draw random numbers? True where it is unknown."""
+    """May calling the library function, or class, draw random numbers? True where it is unknown."""
     if not name.startswith("torch."):
         return libraries.may_draw(name)
     if (entry := torch_ops.of_function(name)) is not None:

@@ -38,10 +38,10 @@ _DEPTH = 4  # of datasets in others
 class Source:
     """What is known of the dataset of a loader: `obstacle` is why workers cannot read it, empty if they can.
 
-    `may_draw`: workers may draw other random numbers than the main process would. `unproved` is why it is not proved
-    that they would read the same apart from that. `on_device`: the items lie there. `is_in_memory`: they are cut out of
-    tensors or lists that the process holds, and reading one does no work that a worker could take over. `moved` is why
-    they may lie on the device, `if_moved` what isn't known here, and would put them there.
+    `may_draw`: workers may draw other random numbers. `unproved` is why it is not proved that they read the same apart
+    from that. `on_device`: the items lie there. `is_in_memory`: they are cut out of tensors or lists in memory, and
+    reading one is no work for a worker. `moved` is why they may lie on the device, `if_moved` what isn't known here,
+    and would put them there.
     """
 
     may_draw: bool = True
@@ -68,7 +68,6 @@ class Datasets:
         self._open: set[ast.AST] = set()  # what is being examined, for a dataset that is made of itself
 
     def of(self, loader: LoaderCall) -> Source:
-        """What `loader` reads, together with the functions that run in its workers."""
         callbacks = {name: loader.argument(name) for name in ("dataset", "collate_fn", "worker_init_fn")}
         dataset = callbacks.pop("dataset")
         source = self._joined(self._examine(dataset)) if dataset is not None else Source()
@@ -121,7 +120,6 @@ class Datasets:
         return value.kind is Kind.FUNCTION or value.name in _CONVERSIONS or is_type
 
     def _start_effect(self, callback: ast.expr | None) -> str:
-        """What worker_init_fn may do besides seeding the random numbers."""
         if callback is None or self._program.value(callback).kind is Kind.NONE:
             return ""
         functions = self._callees.of(callback)
@@ -312,7 +310,7 @@ _ORDERLY = frozenset({"SequentialSampler", "DistributedSampler"})
 def order_changed(program: Program, loader: LoaderCall) -> str:
     """Why workers may change when the order of a shuffling `loader` is drawn; empty where they don't.
 
-    Without workers that is when the first batch is read, which is at once where a plain loop walks the loader.
+    Without workers that is when the first batch is read: at once where a plain loop walks the loader.
     """
     shuffle = program.get(Loaders).setting(loader.call, "shuffle", loader.offset)
     samplers = [loader.argument(name) for name in ("sampler", "batch_sampler")]
@@ -327,7 +325,6 @@ def order_changed(program: Program, loader: LoaderCall) -> str:
 
 
 def _early(program: Program, node: ast.expr, loader: LoaderCall) -> ast.expr | None:
-    """The node, if it may make the iterator of the loader before something asks that for an item."""
     is_walked = isinstance(program.parent(node), ast.For | ast.comprehension | ast.Call | ast.Starred | ast.YieldFrom)
     if isinstance(node, ast.GeneratorExp):
         given = [] if is_walked else [node.generators[0].iter]

@@ -67,7 +67,6 @@ class Iteration:
 
     @cached_property
     def _walks(self) -> defaultdict[ast.AST, list[ast.AST]]:
-        """The walks over what is made, by where it is made."""
         found: defaultdict[ast.AST, list[ast.AST]] = defaultdict(list)
         for walk, walked in self._walked():
             for origin in dict.fromkeys(each for each, held, _ in self.reached(walked) if not held):
@@ -91,7 +90,6 @@ class Iteration:
             yield from ((call, each.value) for each in call.args if isinstance(each, ast.Starred))
 
     def _sources(self, origin: ast.AST, is_held: bool) -> Iterator[_Wanted]:
-        """What `origin` is made of, as far as it may be a loader, or hold one."""
         if isinstance(origin, ast.Subscript | ast.Starred):
             yield origin.value, True
         elif isinstance(origin, ast.For | ast.AsyncFor | ast.comprehension):  # its target
@@ -149,8 +147,6 @@ _WORKER_WORDS = re.compile(r"^(data_?|loader_|dataloader_)?(num_?|n_)?workers?$"
 
 @dataclass(frozen=True)
 class Reason:
-    """Why processes are started, in words, and how sure that is."""
-
     likelihood: Likelihood
     what: str
 
@@ -183,7 +179,6 @@ class Workers:
         return self._of_setting(loader.workers, "the workers of a loader")
 
     def of_number(self, expression: ast.expr, what: str) -> Reason | None:
-        """What is started where `expression` is the number of workers."""
         state, certain = self._loaders.judge(expression)
         return self._of_setting(Setting(state, expression, certain), what)
 
@@ -192,7 +187,6 @@ class Workers:
         return tuple(self._program.summaries(call))
 
     def reason_of_summaries(self, call: ast.Call, likelihoods: Iterable[Likelihood]) -> Reason | None:
-        """The reason that summaries of other files give."""
         likelihood = max(likelihoods, default=Likelihood.NO)
         if not likelihood or self._asks_for_none(call):
             return None
@@ -259,7 +253,7 @@ _EPOCHS = frozenset({"max_epochs", "num_epochs", "epochs", "num_train_epochs"})
 class Restarts:
     """What walks a loader anew: `loops` in this file, each around a walk; `handed` are calls that may walk it.
 
-    `elsewhere`: no walk is in this file, and the loader is made for training, which walks it in each epoch.
+    `elsewhere`: no walk is in this file, and the loader is made for training.
     """
 
     loops: tuple[Loop, ...] = ()
@@ -291,7 +285,6 @@ def _loops(program: Program, walk: ast.AST, makers: set[ast.AST]) -> list[Loop]:
 
 
 def _takes_loaders(program: Program, loop: Loop) -> bool:
-    """Is it a loop over several loaders, each of which it walks once?"""
     return isinstance(loop, ast.For) and program.value(loop.target).kind is Kind.LOADER
 
 
@@ -308,7 +301,6 @@ def _hands(program: Program, loop: Loop, walk: ast.AST, made: ast.Call) -> bool:
 
 
 def _is_endless(program: Program, loader: LoaderCall) -> bool:
-    """Does its sampler draw a number of samples of its own, or those of all epochs: all that a run may take?"""
     sampler = loader.argument("sampler")
     origins = program.get(Iteration).reached(sampler) if sampler is not None else ()
     calls = (each for each, _, _ in origins if isinstance(each, ast.Call))
@@ -334,7 +326,7 @@ def _may_walk(program: Program, call: ast.Call) -> bool:
 
 
 def _is_for_training(program: Program, loader: LoaderCall) -> bool:
-    """Is it made for training: does it shuffle, drop a rest, is it called so, or made beside or instead of such a one?
+    """Does it shuffle, drop a rest, is it called so, or made beside or instead of such a one?
 
     What is called so but told to keep the order is likely walked for features.
     """
@@ -359,7 +351,7 @@ def _is_for_training(program: Program, loader: LoaderCall) -> bool:
 
 
 def _makers(program: Program, made: ast.Call) -> set[ast.AST]:
-    """The function around it, and the class of which that is a method that Lightning asks for a loader."""
+    """The function around it, and its class if it is a method that Lightning asks for a loader."""
     function = program.function_of(made)
     gives = function is not None and getattr(function, "name", "").endswith("_dataloader")
     return {each for each in (function, program.class_around(made) if gives else None) if each is not None}

@@ -48,7 +48,7 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Setting:
-    """An option of one loader: `value` is the expression in the call, `certain` is False where it may vary."""
+    """An option of one loader; `certain` is False where the `value` in the call may vary."""
 
     state: State
     value: ast.expr | None = None
@@ -63,7 +63,7 @@ class Setting:
 class LoaderCall:
     """A call that builds a loader; `offset` counts the positional arguments before the dataset.
 
-    `certain` is False where the class comes by way of another file, or has a constructor, which may change parameters.
+    `certain` is False where the class comes by way of another file, or has a constructor.
     """
 
     call: ast.Call
@@ -133,14 +133,13 @@ class Loaders:
         return value.kind is Kind.CLASS and isinstance(value.node, ast.ClassDef) and self.takes_options(value.node)
 
     def _is_passed_on(self, call: ast.Call, name: str) -> bool:
-        """Is it torch's DataLoader, imported by way of another module of this project, as its arguments tell?"""
+        """Is it torch's DataLoader, imported by way of another module, as its arguments tell?"""
         if not isinstance(call.func, ast.Name) or name.rpartition(".")[2] != "DataLoader":
             return False
         given = {keyword.arg for keyword in call.keywords}
         return "collate_fn" in given and len(given & _TELLING) > 1
 
     def _is_class_in_sight(self, function: ast.expr) -> bool:
-        """Is it torch's class, or one that has its constructor?"""
         value = self._program.value(function)
         if value.kind is Kind.LIBRARY:
             return is_loader_class(value.name)
@@ -154,7 +153,7 @@ class Loaders:
         return around is not None and any(is_loader_class(self._program.qualified(base)) for base in around.bases)
 
     def takes_options(self, node: ast.ClassDef) -> bool:
-        """Is it a class of loaders that are built as torch's are, by its constructor or by one that hands all on?"""
+        """Is it a class of loaders that are built as torch's are, by its constructor or one that hands all on?"""
         lineage = self._program.lineage(node)
         bases = (base for each in lineage for base in self._program.base_names(each))
         own = [found for each in lineage if (found := method_of(each, "__init__")) is not None]
@@ -214,7 +213,6 @@ def _given(call: ast.Call, name: str, offset: int) -> ast.expr | None:
 
 
 def _hands_on(constructor: Function) -> bool:
-    """Does it take the first parameters of DataLoader, and hand what else it is given on to the constructor there?"""
     named = [each.arg for each in constructor.args.args[1:]]
     rest = constructor.args.kwarg.arg if constructor.args.kwarg is not None else ""
     calls = (each for each in own_nodes(constructor) if isinstance(each, ast.Call) and last_name(each) == "__init__")
@@ -224,7 +222,7 @@ def _hands_on(constructor: Function) -> bool:
 
 
 def is_loader_class(name: str) -> bool:
-    """Is `name` the qualified name of torch's DataLoader or of one that passes its options on?"""
+    """Does `name` qualify torch's DataLoader or one that passes its options on?"""
     return torch_ops.class_kind(name) == "loader" or _GEOMETRIC.match(name) is not None
 
 

@@ -13,9 +13,9 @@ from perflint.analysis.data.callables import Callees, SideEffects
 from perflint.analysis.data.loaders import LoaderCall, Loaders
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
-from perflint.analysis.found import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Outer
+from perflint.analysis.links import Heat
 from perflint.analysis.memory.roles import FILLS, TAKES
 from perflint.analysis.values.values import ELSEWHERE, UNKNOWN, Kind, Place, Value, contains_tensor
 from perflint.syntax.scopes import arguments_of, keyword_of
@@ -64,7 +64,6 @@ class Residence:
         return value.kind not in (Kind.NONE, Kind.LIBRARY) and value.place is not Place.HOST
 
     def run_by_items(self, node: ast.ClassDef) -> list[Function]:
-        """The functions that run as an item of the class is read, those that it inherits and overrides included."""
         lineage = self._program.lineage(node)
         found = [each for each in (method_of(base, "__getitem__") for base in lineage) if each is not None][:1]
         known: list[Function] = []
@@ -83,7 +82,6 @@ class Residence:
         return next(map(_told, chain(places, self._moved_outside(origins))), "")
 
     def _moved_in(self, call: ast.Call) -> Iterator[ast.AST]:
-        """What the call that makes a dataset moves, or the methods of its class keep that may lie on the device."""
         made = self._program.value(call.func).node
         given = [*arguments_of(call), *([] if isinstance(made, ast.ClassDef) else [call])]
         lineage = self._program.lineage(made)
@@ -92,7 +90,6 @@ class Residence:
 
     @cached_property
     def stored(self) -> list[tuple[ast.Attribute, ast.expr]]:
-        """The attributes that are given something, or some part of which is, each with that."""
         return [*self._stores()]
 
     def _stores(self) -> Iterator[tuple[ast.Attribute, ast.expr]]:
@@ -109,7 +106,6 @@ class Residence:
                 yield from ((filled, given) for given in arguments_of(call))
 
     def _moved_outside(self, origins: Iterable[ast.AST]) -> Iterator[ast.AST]:
-        """Where the program moves one of the objects, or gives it an attribute that may lie on the device."""
         wanted = set(origins)
         for call in self._program.of_type(ast.Call):
             owner = call.func.value if isinstance(call.func, ast.Attribute) and self.moves(call) else None
@@ -134,7 +130,7 @@ class Residence:
     # -- what other files may hold
 
     def unknown(self, dataset: ast.expr) -> str:
-        """What would put the items of a dataset on the device, and isn't known here; empty where there is nothing."""
+        """What would put the items on the device, and isn't known here; empty if nothing."""
         return next(filter(None, map(self._unknown_origin, self._origins.of(dataset))), "")
 
     def _unknown_origin(self, origin: ast.AST) -> str:
@@ -151,7 +147,7 @@ class Residence:
         return next(filter(None, map(self.used_elsewhere, used)), "")
 
     def unknown_cut(self, getitem: Function) -> str:
-        """The parameter that the items are parts of as they are, and that may be a tensor of the device."""
+        """The parameter that items are parts of, and that may be a tensor of the device."""
         values = [part for each in returned_values(getitem) for part in (getattr(each, "elts", None) or [each])]
         parts = (part for each in values for part in self._origins.of(each) if isinstance(part, ast.Subscript))
         return self._unknown_parameter(part.value for part in parts)
@@ -163,7 +159,7 @@ class Residence:
         return next(map(self._unknown_origin, found), "")
 
     def used_elsewhere(self, node: ast.expr | None) -> str:
-        """That code imported from another file uses the device; empty where it is of this one, or known not to."""
+        """That imported code uses the device; empty where it is of this file, or known not to."""
         if node is None:
             return ""
         value = self._program.value(node)
@@ -188,14 +184,13 @@ _HOLDING = re.compile(r"[A-Z]\w*|defaultdict|partial")  # makes an object, which
 
 
 class Pickling:
-    """Tells, in words, what workers that are spawned could not unpickle, or share; empty where there is nothing."""
+    """Tells, in words, what spawned workers could not unpickle, or share; empty if nothing."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self._origins = program.get(Origins)
 
     def kept_by(self, node: ast.ClassDef, depth: int = 3) -> str:
-        """What objects of a class keep, or that workers can't import the class itself."""
         lineage = self._program.lineage(node)
         inits = [method_of(each, "__init__") for each in lineage]
         stored = self._program.get(Residence).stored
@@ -260,7 +255,7 @@ class Isolation:
         self._effects = program.get(SideEffects)
 
     def changed(self, loader: LoaderCall, entries: Collection[Function]) -> str:
-        """What a loop may change that items are made of, by `entries`; empty where nothing does."""
+        """What a loop may change that items are made of, by `entries`; empty if nothing."""
         functions, scope = self._callees.reached(entries), self._program.function_of(loader.call)
         settings = (each for each in self._program.of_type(ast.Call) if _SETTING.fullmatch(name_called(each)))
         for node in chain(self._seen_elsewhere(functions), settings if functions else ()):
@@ -286,7 +281,6 @@ class Isolation:
     # -- what items are made of
 
     def _mentions(self, functions: Collection[Function]) -> Iterator[ast.Name | ast.Attribute]:
-        """Where the program mentions what `functions` read: attributes by their names, and variables of the module."""
         nodes = [node for each in functions for node in ast.walk(each)]
         attributes = {each.attr for each in nodes if isinstance(each, ast.Attribute)}
         names = {each.id for each in nodes if isinstance(each, ast.Name) and self._is_of_module(each)}
@@ -316,7 +310,6 @@ class Isolation:
     # -- what others may change
 
     def _given(self, functions: Collection[Function]) -> Iterator[ast.expr]:
-        """The attributes that hold what is not made for the object, by its constructor or as that is called."""
         for node in (node for each in functions for node in own_nodes(each) if isinstance(node, ast.Attribute)):
             is_read = getattr(node.value, "id", "") == "self" and isinstance(node.ctx, ast.Load)
             if is_read and not all(map(self._is_its_own, self._origins.of(node))):
@@ -339,7 +332,6 @@ class Isolation:
         return is_given and called.kind is Kind.LIBRARY
 
     def _read(self, functions: Collection[Function]) -> Iterator[ast.expr]:
-        """The variables of the module that `functions`, or the constructors of their classes, read, but plain ones."""
         lineages = (self._program.lineage(info.node) for each in functions if (info := self._program.class_of(each)))
         constructors = [method_of(node, "__init__") for node in chain(*lineages)]
         for function in self._callees.reached([*functions, *filter(None, constructors)]):
@@ -349,7 +341,6 @@ class Isolation:
                     yield node  # type: ignore[misc]
 
     def _seen_elsewhere(self, functions: Collection[Function]) -> Iterator[ast.Name | ast.Attribute]:
-        """Where others change what `functions` read, or have it in hand."""
         for node in self._mentions(functions):
             around, parent = self._program.function_of(node), self._program.parent(node)
             if around in functions or getattr(around, "name", "") == "__init__":

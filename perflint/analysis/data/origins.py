@@ -19,7 +19,6 @@ _Part = tuple[ast.AST, int | None]  # a node, or what stands at an index of its 
 
 
 def _attributes_of(target: ast.expr, part: _Part) -> Iterator[tuple[ast.Attribute, _Part]]:
-    """The attributes that an assignment of `part` to `target` binds, each with its own part."""
     if isinstance(target, ast.Attribute):
         yield target, part
     elif isinstance(target, ast.Tuple | ast.List) and isinstance(part[0], ast.expr):
@@ -49,7 +48,7 @@ class Origins:
     def of(self, node: ast.AST) -> list[ast.AST]:
         """The nodes that the value of `node` may come from: expressions but plain names, definitions, parameters.
 
-        The loop stands for a variable of a loop; a name of which nothing is known stands for itself.
+        A loop stands for its variable; a name of which nothing is known stands for itself.
         """
         if node not in self._known:
             self._known[node] = self._search(node)
@@ -59,7 +58,7 @@ class Origins:
         return [origin for origin in self.of(node) if isinstance(origin, ast.Call)]
 
     def sources(self, node: ast.expr) -> list[ast.expr]:
-        """The expressions whose values `node`, a name or an attribute, is given; empty where others are, too."""
+        """The expressions whose values a name or attribute is given; empty where others are, too."""
         found = list[_Part]()
         for part, index in self._sources(node, None):
             is_part = isinstance(part, ast.Tuple) and index is not None
@@ -110,7 +109,6 @@ class Origins:
         return self._returned_by(node, index) if isinstance(node, ast.Call) else []
 
     def _assigned(self, owner: ast.ClassDef, name: str) -> list[_Part]:
-        """What the methods of a class, and of its bases in the file, assign to the attribute."""
         bases = self._program.base_names(owner)
         kin = [each for each in self._classes if each is owner or f"@{each.name}" in bases]
         return [part for each in kin for part in self._attributes.get((each, name), ())]
@@ -152,7 +150,7 @@ class Origins:
         return [(each, index) for each in returned_values(callee)]
 
     def _given_for(self, parameter: ast.arg, index: int | None) -> Iterator[_Part]:
-        """What the calls of this file give for a parameter, which is an origin where a call leaves it out."""
+        """What the calls of this file give for a parameter, which is an origin where one leaves it out."""
         function = self._program.function_of(parameter)
         is_at_site = self._site is not None and self._program.callee(self._site) is function
         for site, given in self._program.given(parameter):
@@ -162,7 +160,6 @@ class Origins:
 
 
 def parts_of(node: ast.AST) -> list[ast.expr]:
-    """What a container is given that is written out, or made, at `node`."""
     if isinstance(node, ast.Dict):
         return node.values
     if isinstance(node, ast.List | ast.Tuple | ast.Set):
@@ -188,9 +185,9 @@ class Attributes:
                 self._bound[text_of(call.args[0])].append(call.func.value)
 
     def is_own(self, node: ast.Attribute) -> bool:
-        """Is it an attribute of self that only methods of the class around bind: no subclass, base or other code?
+        """Do only methods of the class around bind it, no subclass, base or other code?
 
-        Names that are computed (`setattr(model, name, value)`) may be any.
+        Computed names (`setattr(model, name, value)`) may be any.
         """
         owner = self._program.class_around(node)
         if owner is None or path_of(node.value) != "self" or self._program.is_edited_elsewhere(node.attr):
@@ -222,7 +219,6 @@ class Attributes:
         return isinstance(around, ast.Call) and node in around.args and path_of(around.func).endswith("_")
 
     def _may_be_foreign(self, node: ast.expr) -> bool:
-        """May the object be of a class of another file, or of one that derives from such a class?"""
         found = self._class_of(node)
         if found is not None:
             bases = (base for each in self._program.lineage(found) for base in self._program.base_names(each))
@@ -230,7 +226,6 @@ class Attributes:
         return not self._is_of_torch(node)
 
     def readers(self, node: ast.Attribute) -> list[ast.Attribute]:
-        """The reads of the attribute of that name, of all objects that may be of the class around `node`."""
         owner = self._program.class_around(node)
         found = (e for e in self._program.attributes.get(node.attr, ()) if isinstance(e.ctx, ast.Load))
         return [each for each in found if owner is None or self._may_be(each.value, owner)]
@@ -265,7 +260,6 @@ class Attributes:
 
 
 def edits_of(program: Program) -> tuple[str, ...]:
-    """The attributes that the file edits of objects that may be of classes in other files that it imports."""
     return tuple(sorted(program.get(Attributes).edits() - {""}))
 
 

@@ -55,7 +55,7 @@ _LOADER_METHODS = ("train_dataloader", "val_dataloader", "test_dataloader", "pre
 
 @dataclass(frozen=True)
 class Start:
-    """The statement that starts processes, the one of the module's body that holds it, and what does it in words."""
+    """The statement that starts processes, the one of the module's body that holds it, and what does it."""
 
     statement: ast.stmt
     top: ast.stmt
@@ -98,7 +98,6 @@ class Starts:
         return max(map(_likelihood, reasons), default=Likelihood.NO)
 
     def by_walking(self, node: ast.ClassDef) -> Likelihood:
-        """Would a loop over an object of this class of loaders start processes?"""
         is_loader = any(is_loader_class(self._program.qualified(each)) for each in node.bases)
         constructor = method_of(node, "__init__") if is_loader else None
         loaders = self._program.get(Loaders).by_call
@@ -201,7 +200,6 @@ class Starts:
         return isinstance(call.func, ast.Attribute) and call.func.attr == "Process" and value.kind is Kind.METHOD
 
     def _handed_over(self, call: ast.Call) -> Reason | None:
-        """What unanalysed code starts that is given a loader, or was built with a number of workers."""
         if not self._runs_training(call):
             return None
         for expression in self._loaders_in(call):
@@ -232,7 +230,6 @@ class Starts:
         return any(name.rpartition(".")[2] == "Trainer" and "lightning" in name for name in names)
 
     def _loaders_in(self, call: ast.Call) -> Iterator[ast.expr]:
-        """The expressions that may be loaders among the arguments, and those that its modules' own methods return."""
         for argument in arguments_of(call):
             yield argument
             value = self._program.value(argument)
@@ -244,7 +241,7 @@ class Starts:
             yield from returned_values(method_of(node, name))
 
     def _workers_given(self, call: ast.Call) -> Iterator[ast.expr]:
-        """The numbers of workers that the object, whose method it is, was built with by code that cannot be seen.
+        """The numbers of workers that the object, whose method it is, was built with out of sight.
 
         Its options may be built in the same way, as those of the trainers of transformers are.
         """

@@ -20,7 +20,7 @@ _DEPTH = 3  # of calls through which the number of an iteration is followed
 
 
 def brings_data(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
-    """Does a call that computes on tensors, among the `nodes` of one iteration, get something new each time?"""
+    """Does a call among the `nodes` of one iteration compute on tensors that are new each time?"""
     return _computes_on_fresh(program, nodes, _target_names(loop), _DEPTH)
 
 
@@ -89,14 +89,13 @@ def _is_fresh(program: Program, node: ast.expr, fresh: Set[str]) -> bool:
 
 
 def _is_drawn(program: Program, node: ast.AST) -> bool:
-    """Is it a call that gives something else each time, other than of a module?"""
     if not isinstance(node, ast.Call) or program.value(node.func).kind is Kind.MODULE:
         return False
     return program.get(CallGraph).has(node, draws_data)
 
 
 def draws_data(program: Program, node: ast.Call) -> bool:
-    """Does the call give something else each time: a random draw, the next of an iterator, a step of an environment?"""
+    """Is it a random draw, the next of an iterator, a step of an environment?"""
     callee = program.value(node.func)
     if callee.kind is Kind.LIBRARY:
         entry = torch_ops.of_function(callee.name)
@@ -121,7 +120,7 @@ _PASSES_ON = re.compile(r"builtins\.enumerate$|tqdm")
 
 
 def evaluates(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
-    """Does each iteration run a model on a batch, by the name of it, or on one of many that it counts or iterates over?
+    """Does each iteration run a model on a batch, by its name, or on one of many that it counts or iterates over?
 
     What counts batches may as well draw a picture: so its results have to come to the host each time.
     """
@@ -142,7 +141,6 @@ def _names_batch(program: Program, target: ast.expr) -> bool:
 
 
 def _passed_on(program: Program, iterated: ast.expr) -> ast.expr:
-    """What is iterated over inside of `enumerate` and a bar of progress."""
     while isinstance(iterated, ast.Call) and iterated.args and _PASSES_ON.match(program.qualified(iterated.func)):
         iterated = iterated.args[0]
     return iterated
@@ -166,7 +164,6 @@ def _divides(bound: ast.expr) -> bool:
 
 
 def _takes_item(program: Program, node: ast.AST, target: ast.expr) -> bool:
-    """Is it a call with what a loop iterates over itself, unless that is a number?"""
     if not (isinstance(node, ast.Call) and isinstance(target, ast.Name)):
         return False
     given = [each for each in node.args if isinstance(each, ast.Name) and each.id == target.id]

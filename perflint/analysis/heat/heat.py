@@ -13,13 +13,12 @@ from perflint.analysis.autograd.effects import runs_backward, runs_module, steps
 from perflint.analysis.call_graph import callers, loops_around
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
-from perflint.analysis.found import Heat
 from perflint.analysis.heat.freshness import steps_an_environment
 from perflint.analysis.heat.rarity import RARE, is_escape, is_mostly_true, is_periodic, makes_rare
-from perflint.analysis.links import HotPlace
+from perflint.analysis.links import Heat, HotPlace
 from perflint.analysis.loops.flow import LoopKind
+from perflint.analysis.values.classes import STEP_METHODS
 from perflint.analysis.values.operations import computes_loss
-from perflint.analysis.values.parameters import STEP_METHODS
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import defaults_of, parameters_of
 from perflint.syntax.walk import (
@@ -45,14 +44,14 @@ _ENGINE = re.compile(r"ignite\.engine\.(engine\.)?Engine")  # which calls what i
 
 
 class Switch(NamedTuple):
-    """A parameter, and the truth value that it must have for the guarded code to run."""
+    """A parameter, and the truth value for which the guarded code runs."""
 
     parameter: str
     wanted: bool
 
 
 class _Hot(NamedTuple):
-    """How often code runs, and what makes it so: a loop, a function called in every step, or a place elsewhere."""
+    """How often code runs, and by what: a loop, a function called in every step, or a place elsewhere."""
 
     heat: Heat
     by: ast.AST | HotPlace | None = None
@@ -62,8 +61,6 @@ _COLD = _Hot(Heat.ONCE)
 
 
 class Heats:
-    """The heat of a program's places, and which loop it comes from."""
-
     def __init__(self, program: Program) -> None:
         self._program = program
         self._functions: dict[ast.AST, _Hot] = {}
@@ -72,14 +69,12 @@ class Heats:
         return self._climb(node).heat
 
     def hot_loop(self, node: ast.AST) -> ast.AST | None:
-        """The hot loop of the same function that makes `node` run often; None where a call does, or nothing."""
         by = self._climb(node).by
         if not isinstance(by, LOOPS + COMPREHENSIONS) or by not in self._program.ancestors(node):
             return None
         return by if self._program.function_of(by) is self._program.function_of(node) else None
 
     def hot_by(self, node: ast.AST) -> HotPlace | None:
-        """The loop, here or around a call, that makes `node` run often, or what is called in every step."""
         by = self._climb(node).by
         if by is None or isinstance(by, HotPlace):
             return by
@@ -120,7 +115,6 @@ class Heats:
         return _COLD
 
     def _walks_batches(self, comprehension: ast.AST, child: ast.AST, node: ast.AST) -> bool:
-        """Is `node`, below the part `child` of a comprehension, evaluated for each batch of a loader?"""
         generators: list[ast.comprehension] = comprehension.generators  # type: ignore[attr-defined]
         first = generators[0]
         is_loader = self._program.value(first.iter).kind is Kind.LOADER
@@ -129,7 +123,7 @@ class Heats:
         return child is not first or not any(each is node for each in ast.walk(first.iter))
 
     def _behind(self, switches: Sequence[Switch], function: Function) -> _Hot:
-        """How often what all these switches guard runs, in a function that is hot by its calls in this file."""
+        """How often what all these switches guard runs, in a function that calls in this file make hot."""
         hot = self._of_function(function)
         sites = self._program.call_sites(function)
         if not switches or hot.heat <= self._of_itself(function).heat:
@@ -140,7 +134,6 @@ class Heats:
         return max(map(self._climb, turning), key=attrgetter("heat"), default=_COLD)
 
     def function_heat(self, function: Function) -> Heat:
-        """How often the body of `function` runs: by convention, or as often as the hottest of its calls."""
         return self._of_function(function).heat
 
     def _of_function(self, function: Function) -> _Hot:
@@ -154,7 +147,6 @@ class Heats:
         return hot
 
     def _of_itself(self, function: Function) -> _Hot:
-        """How often the body of `function` runs whatever calls it in this file."""
         call = self._program.call_from_outside(function)
         if self._is_hot_by_convention(function):
             return _Hot(Heat.STEP, function)
@@ -180,7 +172,6 @@ class Heats:
         return {self._program.value(each.args[0]).node for each in engines}
 
     def _has_steps(self, function: Function) -> bool:
-        """Is it more than one step: does it walk a loader, or train in a loop?"""
         loops = [each for each in own_nodes(function) if isinstance(each, LOOPS)]
         if any(self._program.value(each.iter).kind is Kind.LOADER for each in loops if isinstance(each, ast.For)):
             return True
@@ -188,7 +179,7 @@ class Heats:
 
 
 def _switch(program: Program, guard: ast.AST, part: ast.AST) -> Switch | None:
-    """The parameter that `guard` tests, if the function never reassigns it, with the value for which `part` runs."""
+    """The parameter that `guard` tests, if it is never reassigned, with the value for which `part` runs."""
     if not isinstance(guard, ast.If) or part is guard.test:
         return None
     test, wanted = guard.test, part in guard.body
@@ -205,7 +196,6 @@ def _switch(program: Program, guard: ast.AST, part: ast.AST) -> Switch | None:
 
 
 def _may_turn_on(program: Program, site: ast.Call, function: Function, flag: Switch) -> bool:
-    """May the call at `site` of `function` run the code that `flag` guards?"""
     if not program.calls(site, function):
         return True
     bound = program.arguments(site, function)
@@ -218,7 +208,7 @@ def _may_turn_on(program: Program, site: ast.Call, function: Function, flag: Swi
 def runs_often(program: Program, node: ast.AST) -> bool:
     """Does `node` run in every step, or time step, other than to refresh what an attribute keeps?
 
-    Code that the file runs but to try itself out on the host does not count.
+    Code by which the file only tries itself out on the host does not count.
     """
     return program.heat(node) is not Heat.ONCE and not program.is_tried_out(node) and not _refreshes(program, node)
 
@@ -240,7 +230,7 @@ def _is_kept(guard: ast.If) -> bool:
 
 
 def _asked_for(test: ast.AST) -> str:
-    """The variable or attribute that a part of a test is, or that it asks for by `hasattr(self, "x")`."""
+    """The variable or attribute that a part of a test is, or asks for by `hasattr(self, "x")`."""
     if isinstance(test, ast.Call) and path_of(test.func) == "hasattr" and len(test.args) == 2:
         name = test.args[1]
         return f"{path_of(test.args[0])}.{getattr(name, 'value', '')}"
@@ -255,7 +245,7 @@ _SELDOM = re.compile(
 
 
 def steps_beside(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
-    """Does a statement train once in each run of `node`: in one of its blocks, or in one around a call of its function?
+    """Does a statement train once in each run of `node`, in a block around it or around a call of its function?
 
     Unlike the heat of a place, this does not ask what the loops around it walk.
     """
@@ -274,7 +264,7 @@ def steps_beside(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
 
 
 def runs_model_beside(program: Program, node: ast.AST) -> bool:
-    """Does the innermost loop around `node`, in its function, run a module in each iteration, other than of epochs?"""
+    """Does the innermost loop around `node`, in its function, run a module, other than once an epoch?"""
     loop = _own_loop(program, node)
     if loop is None or (isinstance(loop, ast.For) and "epoch" in ast.unparse(loop.target).lower()):
         return False
@@ -311,7 +301,6 @@ def acts_beside(program: Program, node: ast.AST) -> bool:
 
 
 def _own_loop(program: Program, node: ast.AST) -> Loop | None:
-    """The innermost loop of the same function that runs `node` in each iteration."""
     child = node
     for parent in program.ancestors(node):
         if isinstance(parent, (*FUNCTIONS, ast.ClassDef)) or makes_rare(program, parent, child):
@@ -323,7 +312,7 @@ def _own_loop(program: Program, node: ast.AST) -> Loop | None:
 
 
 def computes_for_callers(program: Program, made: ast.expr) -> bool:
-    """Is `made` put beside a tensor that the function is given, or in a loss, where only functions call that here?
+    """Is `made` put beside a tensor that its function is given, or in a loss, where no code here calls that?
 
     Such a function computes for whoever calls it, in other files as a rule in every step.
     """
@@ -346,7 +335,6 @@ def _looped(function: ast.FunctionDef) -> set[ast.AST]:
 
 
 def _computes_loss(program: Program, function: ast.FunctionDef) -> bool:
-    """Does the function compute one of torch's losses, other than in a loop of its own, and differentiate none?"""
     if any(isinstance(each, ast.Call) and runs_backward(program, each) for each in own_nodes(function)):
         return False
     calls = (each for statement in function.body for each in _unlooped(statement) if isinstance(each, ast.Call))
@@ -354,7 +342,6 @@ def _computes_loss(program: Program, function: ast.FunctionDef) -> bool:
 
 
 def _unlooped(statement: ast.AST, *without: type[ast.AST]) -> Iterator[ast.AST]:
-    """The nodes of a statement that don't run in a loop of its own, nor in what else is left out."""
     stops = (*LOOPS, *FUNCTIONS, ast.ClassDef, *without)
     return reachable([statement], lambda node: () if isinstance(node, stops) else children(node))
 
@@ -370,7 +357,7 @@ def _is_short(program: Program, guard: ast.AST) -> bool:
 
 
 def made_before_steps(program: Program, node: ast.expr) -> bool:
-    """Is all that `node` may be made outside of the steps that read it, or a part of what is? False if not known."""
+    """Is `node` surely made outside of the steps that read it, or a part of what is?"""
     if isinstance(node, ast.Attribute | ast.Subscript):
         return made_before_steps(program, node.value)
     origins = [each for each in program.get(Origins).of(node) if each is not node]
@@ -378,7 +365,6 @@ def made_before_steps(program: Program, node: ast.expr) -> bool:
 
 
 def _is_before(program: Program, origin: ast.AST) -> bool:
-    """Is it made outside of the steps: a call, a comparison, or one of several such values?"""
     if isinstance(origin, ast.Call | ast.Compare):
         return program.heat(origin) is Heat.ONCE and not steps_beside(program, origin)
     parts = origin.iter if isinstance(origin, ast.For | ast.comprehension) else origin

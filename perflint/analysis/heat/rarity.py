@@ -10,7 +10,7 @@ from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
-from perflint.analysis.values.numbers import is_option
+from perflint.analysis.values.operations import is_option
 from perflint.analysis.values.values import LIKELY_HOST_TENSOR, Kind
 from perflint.syntax.walk import (
     FUNCTIONS,
@@ -62,7 +62,7 @@ def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
 
 
 def is_escape(program: Program, statement: ast.stmt, parent: ast.AST) -> type[ast.AST] | None:
-    """What ends the block of `statement`, so that a loop is left in this iteration: ast.Break, ast.Return or ast.Raise.
+    """How the block of `statement` leaves a loop in this iteration: ast.Break, ast.Return or ast.Raise.
 
     ast.Continue where the loop goes on, whatever is behind the block. Also ast.Break where the block runs in but one of
     the loop's iterations, and ast.Raise where the program ends.
@@ -92,7 +92,6 @@ def _runs_once(program: Program, guard: ast.If) -> bool:
 
 
 def _tested(test: ast.expr) -> str:
-    """The variable in `done`, `not done` or `done is None`."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test = test.operand
     elif isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is) and _is_none(test.comparators[0]):
@@ -101,7 +100,6 @@ def _tested(test: ast.expr) -> str:
 
 
 def _fails_with(test: ast.expr, value: ast.expr) -> bool:
-    """Does the test of a variable fail once that has `value`?"""
     if isinstance(test, ast.Compare):
         return not _is_none(value)
     return isinstance(value, ast.Constant) and bool(value.value) is isinstance(test, ast.UnaryOp)
@@ -112,7 +110,7 @@ def _is_none(node: ast.expr) -> bool:
 
 
 def _complains(program: Program, block: list[ast.stmt]) -> bool:
-    """Does the block say that something is wrong? Then it is not supposed to run."""
+    """Does it say that something is wrong? Then it is not supposed to run."""
     warns = any(isinstance(each, ast.Expr) and program.call_of(each.value, "warnings.warn") for each in block)
     return warns or isinstance(block[-1], ast.Raise)
 
@@ -145,7 +143,6 @@ def _is_rarely(program: Program, test: ast.expr, outcome: bool, branch: Sequence
 
 
 def _is_whole_step(program: Program, branch: Sequence[ast.AST]) -> bool:
-    """Does `branch` step an optimizer, or call what does, as nothing else in the loop around it does?"""
     loop = next((each for each in program.ancestors(branch[0]) if isinstance(each, LOOPS)), None) if branch else None
     inside = {node for part in branch for node in ast.walk(part) if _steps(program, node)} if loop is not None else ()
     if loop is None or not inside:
@@ -176,7 +173,6 @@ def is_periodic(program: Program, test: ast.expr) -> bool:
 
 
 def is_mostly_true(program: Program, test: ast.expr) -> bool:
-    """Is the test false only now and then?"""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return is_periodic(program, test.operand)
     if isinstance(test, ast.BoolOp):
@@ -237,7 +233,7 @@ def asks_clock(program: Program, node: ast.AST) -> bool:
 
 
 def _is_few(program: Program, node: ast.expr) -> bool:
-    """Is it a number of steps so small that what runs in those alone is no matter, or that of the items of a list?"""
+    """Is it a number of steps too small to matter, or that of the items of a list?"""
     length, number = program.call_of(node, "builtins.len"), program.value(node).literal
     if length is not None and length.args:
         return program.value(length.args[0]).kind is Kind.SEQUENCE
@@ -245,7 +241,6 @@ def _is_few(program: Program, node: ast.expr) -> bool:
 
 
 def _is_length_walked(program: Program, node: ast.expr) -> bool:
-    """Is it the length of what a loop around it walks, or one less?"""
     length = program.call_of(node.left if isinstance(node, ast.BinOp) else node, "builtins.len")
     measured = path_of(length.args[0]) if length is not None and length.args else ""
     loops = [each for each in program.ancestors(node) if isinstance(each, ast.For)] if measured else []
@@ -253,7 +248,6 @@ def _is_length_walked(program: Program, node: ast.expr) -> bool:
 
 
 def _is_counter(program: Program, node: ast.expr) -> bool:
-    """Does the expression count the iterations of a loop around it?"""
     names = variables_in(node)
     paths = names | ({path_of(node)} if path_of(node) else set())
     if program.value(node).kind not in (Kind.NUMBER, Kind.UNKNOWN) or not names:
@@ -264,14 +258,13 @@ def _is_counter(program: Program, node: ast.expr) -> bool:
 
 
 def _counts(program: Program, loop: Loop, path: str) -> bool:
-    """Does `loop` count its iterations in the variable called `path`, or in what it calculates that from?"""
+    """Does `loop` count its iterations in this variable, or in what that is calculated from?"""
     if program.counts(loop, path):
         return True
     return any(program.counts(loop, name) for value in assigned_values(loop, path) for name in _terms(value))
 
 
 def _terms(node: ast.expr) -> Iterator[str]:
-    """The variables of which an arithmetic expression is made."""
     if isinstance(node, ast.BinOp):
         yield from (*_terms(node.left), *_terms(node.right))
     elif isinstance(node, ast.Call) and path_of(node.func) == "int" and node.args:
@@ -281,12 +274,11 @@ def _terms(node: ast.expr) -> Iterator[str]:
 
 
 def _names_a_rarity(path: str) -> bool:
-    """Does the name say that the test rarely passes: `should_log`, or only to debug or to export?"""
     return bool(_RARE_NAME.search(path.rpartition(".")[2]))
 
 
 def _is_rare_flag(program: Program, test: ast.expr) -> bool:
-    """Is it a name that each iteration clears, and sets again but now and then; or a flag that comes with a batch?"""
+    """Is it cleared in each iteration and set now and then; or a flag that comes with a batch?"""
     if not isinstance(test, ast.Name):
         return False
     if program.value(test) == LIKELY_HOST_TENSOR:  # but no tensor: one of many samples has no truth
@@ -308,7 +300,6 @@ def _is_rare_flag(program: Program, test: ast.expr) -> bool:
 
 
 def _compares_a_period(program: Program, test: ast.expr) -> bool:
-    """Is the test periodic by its comparisons alone? A flag, set by a flag, may be set by itself."""
     if isinstance(test, ast.BoolOp):
         parts = [_compares_a_period(program, each) for each in test.values]
         return any(parts) if isinstance(test.op, ast.And) else all(parts)
@@ -346,7 +337,6 @@ def _names_host(program: Program, device: ast.expr) -> bool:
 
 
 def _changes(part: ast.AST, tested: str) -> bool:
-    """Does `part` move anything, or make something else of what was tested?"""
     nodes = list(ast.walk(part))
     is_moved = any(isinstance(node, ast.Attribute) and node.attr in _MOVES for node in nodes)
     return is_moved or any(isinstance(node, ast.Assign) and _makes_another(node, tested) for node in nodes)

@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.found import Heat
 from perflint.analysis.heat.freshness import steps_an_environment
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Outer
-from perflint.analysis.links import Manner
+from perflint.analysis.links import Heat, Manner
 from perflint.analysis.values.values import GUESSED, Kind, Place, Value, contains_tensor
 from perflint.syntax.scopes import arguments_of, keyword_of
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, elements_of, is_false
@@ -26,7 +25,7 @@ _HOST_MODULES = ("math.", "cmath.")
 
 
 class Sync(NamedTuple):
-    """The host reads `tensor`, at the characters [start, end); `explicit`: by a method whose purpose it is."""
+    """The host reads `tensor`, at the characters [start, end); `explicit`: by a method made for that."""
 
     node: ast.expr
     tensor: ast.expr
@@ -37,7 +36,6 @@ class Sync(NamedTuple):
 
 
 def syncs(program: Program) -> Iterator[Sync]:
-    """Every place where the value of a tensor that may be on the device is read, in no particular order."""
     for call in program.of_type(ast.Call):
         yield from _of_call(program, call)
     for test in _truth_values(program):
@@ -58,7 +56,6 @@ def syncs(program: Program) -> Iterator[Sync]:
 
 
 def _is_read(value: Value, *, explicit: bool) -> bool:
-    """Does reading `value` wait for the device, as far as is known?"""
     if value.kind is not Kind.TENSOR:
         return False
     if value.place is Place.UNKNOWN:  # what is certainly a tensor, and is read on purpose, is rarely on the host
@@ -67,7 +64,7 @@ def _is_read(value: Value, *, explicit: bool) -> bool:
 
 
 def storage_of(node: ast.expr) -> ast.expr:
-    """What `.detach().cpu().numpy()` and the like are called on: what is read, by whichever way."""
+    """What `.detach().cpu().numpy()` and the like are called on."""
     while True:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _keeps_value(node.func.attr):
             node = node.func.value
@@ -108,7 +105,7 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
 
 
 def _of_postfix(program: Program, call: ast.Call) -> Iterator[Sync]:
-    """`bar.set_postfix(values)`, which turns each of the values into text, whether or not it is shown."""
+    """`bar.set_postfix(values)`, which turns each into text, whether or not it is shown."""
     yield from _implicit_all(program, (keyword.value for keyword in call.keywords), "print")
     for postfix in call.args[:1]:
         value = program.value(postfix)
@@ -118,7 +115,6 @@ def _of_postfix(program: Program, call: ast.Call) -> Iterator[Sync]:
 
 
 def _of_output(value: Value) -> Value | None:
-    """The tensors in a dictionary of them, which is what a model gave where it is used like one."""
     return value._replace(sure=True) if value.name != GUESSED else None
 
 
@@ -145,7 +141,7 @@ def _of_builtin(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
 
 
 def _of_comparison(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
-    """`max(x, y)`, or of a list of scalars, which are compared one by one."""
+    """`max(x, y)`, or of a list of scalars."""
     yield from _first_read(program, call, _compared(call), name)
     listed = program.value(call.args[0])
     if len(call.args) > 1 or call.keywords or listed.kind is not Kind.SEQUENCE or listed.item is None:
@@ -231,7 +227,6 @@ def _implicit_all(program: Program, tensors: Iterable[ast.expr], kind: str) -> I
 
 
 def _first_read(program: Program, call: ast.Call, tensors: Iterable[ast.expr], kind: str) -> Iterator[Sync]:
-    """One read of a call, however many of its arguments are tensors."""
     for tensor in tensors:
         if _is_read(program.value(tensor), explicit=False):
             yield from _implicit(program, tensor, kind, call)
@@ -253,7 +248,6 @@ def _of_lookup(program: Program, node: ast.Subscript) -> Iterator[Sync]:
 
 
 def _selects(program: Program, index: ast.expr, base: Value) -> bool:
-    """Does the host wait to learn how many elements of `base` a boolean mask selects?"""
     mask = program.value(index)
     if mask.dtype != "bool" or base.kind not in (Kind.TENSOR, Kind.UNKNOWN) or base.place is Place.HOST:
         return False  # what may be indexed by a mask on the device is a tensor there, or holds some
@@ -266,7 +260,6 @@ def _selects(program: Program, index: ast.expr, base: Value) -> bool:
 
 
 def _truth_values(program: Program) -> Iterator[ast.expr]:
-    """The expressions that the program asks for their truth, each but once."""
     seen: set[ast.expr] = set()
     for node in program.of_type(
         ast.If, ast.While, ast.Assert, ast.IfExp, *COMPREHENSIONS, ast.UnaryOp, ast.BoolOp, ast.Compare
@@ -311,7 +304,6 @@ _DEPTH = 5  # of assignments and calls through which an action or lengths are fo
 
 
 def hot_syncs(program: Program) -> list[Sync]:
-    """The costly reads, in source order."""
     return [
         sync
         for sync in sorted(set(syncs(program)), key=lambda sync: (sync.start, sync.end))
@@ -323,7 +315,7 @@ def hot_syncs(program: Program) -> list[Sync]:
 
 
 def is_deferred(program: Program, node: ast.AST) -> bool:
-    """Does it run once its values have arrived: in a function that is handed to `perflint.runtime.reports.later`?"""
+    """Is it in a function that is handed to `perflint.runtime.reports.later`?"""
     function = program.function_of(node) if "perflint.runtime.reports" in program.text else None
     calls = (call for call in program.of_type(ast.Call) if call.args and program.qualified(call.func) == LATER)
     return function is not None and any(
@@ -360,7 +352,7 @@ def is_repeated(program: Program, earlier: Sync, later: Sync) -> bool:
 
 
 def is_needed(program: Program, node: ast.expr, depth: int) -> bool:
-    """Does the value of `node` go into an environment's step, or tell pack_padded_sequence the lengths?"""
+    """Does it go into an environment's step, or tell pack_padded_sequence the lengths?"""
     child: ast.AST = node
     for parent in program.ancestors(node):
         if isinstance(parent, ast.Call) and child is not parent.func and _needs_host(program, parent):

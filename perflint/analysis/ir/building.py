@@ -1,110 +1,23 @@
-"""The IR while it is built: blocks, edges, and SSA after Braun et al., "Simple and Efficient Construction" (2013)."""
+"""The IR while it is built: blocks and edges, variables, and expressions, comprehensions as loops."""
 
 from __future__ import annotations
 
 import ast
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
-from perflint.analysis.ir.graph import Block, Definition, Graph, Outer, Phi, Region, Scope, Step, Value
+from perflint.analysis.ir.graph import Block, Definition, Graph, Outer, Phi, Region, Scope, Step, Value, Variables
 from perflint.syntax.scopes import bound_names, local_names
-from perflint.syntax.walk import FUNCTIONS, own_nodes, path_of, whole_of
+from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, children, own_nodes, path_of, whole_of
 from perflint.syntax.walk import Loop as LoopNode
 
-
-class _Variables:
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._values: dict[tuple[str, Block], Value] = {}
-        self._incomplete: dict[Block, list[Phi]] = {}
-        self._sealed: set[Block] = set()
-        self._replaced: dict[Value, Value] = {}
-
-    def write(self, name: str, block: Block, value: Value) -> None:
-        self._values[name, block] = value
-
-    def read(self, name: str, block: Block) -> Value:
-        if (name, block) not in self._values:
-            self._complete(self._search(name, [block]))
-        return self.current(self._values[name, block])
-
-    def seal(self, block: Block) -> None:
-        self._sealed.add(block)
-        phis = self._incomplete.pop(block, [])
-        for phi in phis:
-            self._complete([*self._search(phi.name, [*block.predecessors]), phi])
-
-    def current(self, value: Value) -> Value:
-        while (other := self._replaced.get(value)) is not None:
-            value = other
-        return value
-
-    def _search(self, name: str, pending: list[Block]) -> list[Phi]:
-        """Give `name` a value in these blocks and in all that it comes from; the new phis, without operands yet."""
-        phis: list[Phi] = []
-        straight: list[Block] = []
-        while pending:
-            block = pending.pop()
-            if (name, block) in self._values:
-                continue
-            if block in self._sealed and len(block.predecessors) == 1:
-                straight.append(block)
-                pending.append(block.predecessors[0])
-            elif block in self._sealed and not block.predecessors:
-                self.write(name, block, Outer(name))
-            else:
-                phi = Phi(name, block=block)
-                self.write(name, block, phi)
-                if block in self._sealed:
-                    phis.append(phi)
-                    pending += block.predecessors
-                else:
-                    self._incomplete.setdefault(block, []).append(phi)
-        for block in reversed(straight):
-            self.write(name, block, self._values[name, block.predecessors[0]])
-        return phis
-
-    def _complete(self, phis: list[Phi]) -> None:
-        for phi in phis:
-            for block in phi.block.predecessors:
-                phi.operands[block] = value = self.current(self._values[phi.name, block])
-                if isinstance(value, Phi):
-                    value.users.append(phi)
-            self._graph.phis.setdefault(phi.block, []).append(phi)
-        self._simplify(phis)
-
-    def _simplify(self, pending: list[Phi]) -> None:
-        """Let the value that a phi always is stand for the phi."""
-        while pending:
-            phi = pending.pop()
-            only = self._only_operand(phi) if phi not in self._replaced else None
-            if only is None:
-                continue
-            self._replaced[phi] = only
-            self._graph.phis[phi.block].remove(phi)
-            if isinstance(only, Phi):
-                only.users += phi.users
-            pending += [user for user in phi.users if user.operands]
-
-    def _only_operand(self, phi: Phi) -> Value | None:
-        only: Value | None = None
-        for operand in phi.operands.values():
-            value = self.current(operand)
-            if value is phi or value is only:
-                continue
-            if only is not None:
-                return None
-            only = value
-        return only
-
-
+_CONSUME_AT_ONCE = frozenset("all any dict frozenset list max min set sorted sum tuple".split())
 Writes = Callable[[ast.Call], Iterable[str]]  # the paths of what a call changes
 
 
 @dataclass(eq=False)
 class Finally:
-    """A `finally` that jumps pass through: those that do leave it for their targets."""
+    """A `finally` that jumps pass through on the way to their targets."""
 
     entry: Block
     targets: set[Block] = field(default_factory=set)
@@ -119,7 +32,7 @@ class Loop:
     depth: int
 
 
-class Building(ABC):
+class Building:
     def __init__(self, scope: Scope | LoopNode, writes: Writes | None = None) -> None:
         self.graph = graph = Graph(scope)
         self._writes = writes
@@ -127,7 +40,7 @@ class Building(ABC):
         self._fields = sorted(each for each in written if "." in each)
         self._bound = written | _bound(scope)
         self._outer: dict[str, Outer] = {}  # what the scope reads and never binds
-        self._variables = _Variables(graph)
+        self._variables = Variables(graph)
         self._region: Region | None = None
         self._loops: list[Loop] = []
         self._finals: list[Finally] = []
@@ -140,10 +53,6 @@ class Building(ABC):
         self._block = self._new()
         self._variables.seal(self._block)
         self._count = 0
-
-    @abstractmethod
-    def _visit(self, node: ast.AST) -> None:
-        """Lower an expression."""
 
     def _finish(self) -> None:
         graph, current = self.graph, self._variables.current
@@ -245,7 +154,7 @@ class Building(ABC):
                 self._variables.write(path, self._block, value)
 
     def _update(self, node: ast.AST, target: ast.expr, source: ast.expr | None, steps: tuple[Step, ...]) -> None:
-        """Where attributes are variables: give the one that is `target`, or that `target` is a part of, a value."""
+        """Where attributes are variables: give the one that is `target`, or that it is a part of, a value."""
         path = whole_of(target) if self._writes is not None else ""
         if path and path == path_of(target):
             self._define(path, node, source, steps)
@@ -289,6 +198,110 @@ class Building(ABC):
             return
         for index, target in enumerate(targets):
             self._assign(target, source, (*steps, "part" if starred else index))
+
+    # -- expressions
+
+    def _visit(self, node: ast.AST) -> None:
+        _EXPRESSIONS.get(node.__class__, Building._visit_children)(self, node)
+        self._place(node)
+
+    def _visit_children(self, node: ast.AST) -> None:
+        for child in children(node):
+            self._visit(child)
+
+    def _name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Load):
+            self._read(node, node.id)
+        else:
+            self._define(node.id, node)
+
+    def _attribute(self, node: ast.Attribute) -> None:
+        self._visit(node.value)
+        path = path_of(node) if self._fields and isinstance(node.ctx, ast.Load) else ""
+        while path and path not in self._fields:
+            path = path.rpartition(".")[0]
+        if path:
+            self._read(node, path)
+
+    def _lambda(self, node: ast.Lambda) -> None:
+        for each in (*node.args.defaults, *node.args.kw_defaults):
+            if each is not None:
+                self._visit(each)
+        self.graph.inner.append(node)
+
+    def _walrus(self, node: ast.NamedExpr) -> None:
+        self._visit(node.value)
+        inside, self._private = self._private, self._private[: self._comprehensions]
+        self._assign(node.target, node.value)
+        self._private = inside
+        self._split()
+
+    def _choice(self, node: ast.IfExp) -> None:
+        self._visit(node.test)
+        self._either([node.body], [node.orelse])
+
+    def _either(self, *branches: Iterable[ast.expr]) -> None:
+        before, after = self._block, self._new()
+        for branch in branches:
+            block = self._new()
+            self._edge(before, block)
+            self._enter(block)
+            for each in branch:
+                self._visit(each)
+            self._edge(self._block, after)
+        self._enter(after)
+
+    def _short_circuit(self, node: ast.BoolOp) -> None:
+        first, *others = node.values
+        self._visit(first)
+        for each in others:
+            if any(isinstance(part, ast.NamedExpr) for part in ast.walk(each)):
+                self._either([each], [])
+            else:
+                self._visit(each)
+
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> None:
+        """Loops of its own, whose targets nobody else sees. A generator's may run later."""
+        depth, regions = len(self._private), list[Region]()
+        for generator in node.generators:
+            self._visit(generator.iter)
+            targets = [each for each in ast.walk(generator.target) if isinstance(each, ast.Name)]
+            self._private.append({each.id: f"{each.id}@{id(node)}" for each in targets})
+            regions.append(self._begin_loop(generator))
+            self._go(self._new())
+            self._assign(generator.target, generator.iter, ("each",))
+            for test in generator.ifs:
+                self._visit(test)
+                self._edge(self._block, regions[-1].header)
+                self._go(self._new())
+        for part in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
+            self._visit(part)
+        for region in reversed(regions):
+            self._end_loop(region)
+            self._block = region.header  # where an outer loop goes on once the inner one is done
+        del self._private[depth:]
+        self._go(self._new())
+        if isinstance(node, ast.GeneratorExp):
+            self.graph.deferred.append(node)
+
+    def _call(self, node: ast.Call) -> None:
+        self._visit_children(node)
+        if isinstance(node.func, ast.Name) and node.func.id in _CONSUME_AT_ONCE and self.graph.deferred:
+            self.graph.deferred[:] = [each for each in self.graph.deferred if each not in node.args]
+        for path in self._writes(node) if self._writes is not None else ():
+            self._define(path, node, node, ("part",), updates=self._held(path))
+
+
+_EXPRESSIONS: dict[type[ast.AST], Callable[..., None]] = {
+    **dict.fromkeys(COMPREHENSIONS, Building._comprehension),
+    ast.Name: Building._name,
+    ast.Attribute: Building._attribute,
+    ast.Lambda: Building._lambda,
+    ast.NamedExpr: Building._walrus,
+    ast.IfExp: Building._choice,
+    ast.BoolOp: Building._short_circuit,
+    ast.Call: Building._call,
+}
 
 
 def _bound(scope: Scope | LoopNode) -> Set[str]:

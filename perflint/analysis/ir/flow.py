@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence, Set
 from functools import partial
 
 from perflint.analysis.facts import Program
-from perflint.analysis.ir.building import Finally, Loop, Writes
-from perflint.analysis.ir.expressions import Expressions
+from perflint.analysis.ir.building import Building, Finally, Loop, Writes
 from perflint.analysis.ir.graph import Block, Definition, Graph, Scope, Step
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bound_names, parameters_of
@@ -22,14 +21,14 @@ Swallows = Callable[[ast.expr], bool]  # may a context manager end an exception 
 def lower(scope: Scope | LoopNode, swallows: Swallows, writes: Writes | None = None) -> Graph:
     """The IR of `scope`: a function or module, or a loop by itself, to which all values from before are Outer.
 
-    Nested functions are values in it: each has a graph of its own. With `writes`, which tells the paths that a call
-    changes, attributes are variables too, and what changes one in place (a call, or a write to a part of it) binds it
-    anew and `updates` what it was. That holds as far as nobody else writes to them meanwhile.
+    Nested functions are values in it. With `writes`, the paths that a call changes, attributes are variables too, and
+    what changes one in place (a call, or a write to a part of it) binds it anew and `updates` what it was. That holds
+    as far as nobody else writes to them meanwhile.
     """
     return _Lowering(scope, swallows, writes).graph
 
 
-class _Lowering(Expressions):
+class _Lowering(Building):
     def __init__(self, scope: Scope | LoopNode, swallows: Swallows, writes: Writes | None) -> None:
         super().__init__(scope, writes)
         self._swallows = swallows
@@ -142,7 +141,7 @@ class _Lowering(Expressions):
         self._otherwise(None if endless else decided, node.orelse, after)
 
     def _otherwise(self, decided: Block | None, statements: Sequence[ast.stmt], after: Block) -> None:
-        """The `else` of a loop, and what stands after it; `decided`: where the loop is left when it is done."""
+        """The `else` of a loop, and what stands after it; `decided`: where a finished loop is left."""
         block = self._new()
         if decided is not None:
             self._edge(decided, block)
@@ -209,7 +208,7 @@ class _Lowering(Expressions):
         self._enter(following)
 
     def _finally(self, statements: Sequence[ast.stmt], final: Finally, after: Block) -> None:
-        """One copy of the `finally` for all that pass through it: in order, by an exception, or by a jump."""
+        """One copy of the `finally` for all that pass through it: in order, by an exception, or a jump."""
         self._enter(after)
         self._edge(after, final.entry)
         self._enter(final.entry)
@@ -335,7 +334,7 @@ class Flow:
         return self.graph(name).reaching(name)
 
     def assigned(self, name: ast.Name) -> list[ast.expr]:
-        """The expressions whose values the variable may have there; none where it may have others, or parts of some."""
+        """The expressions whose values the variable may have there; none if others, or parts of some."""
         values = self.graph(name).definitions(name)
         definitions = [each for each in values if isinstance(each, Definition) and each.updates is None]
         found = [each.source for each in definitions if each.source is not None and not each.steps]
@@ -347,7 +346,7 @@ _EXITS = frozenset({"__exit__", "__aexit__"})
 
 
 def may_swallow(program: Program, manager: ast.expr) -> bool:
-    """May an exception in the block of `manager` end there? Of those not analysed, any may end it."""
+    """May an exception in the block of `manager` end there? Unanalysed ones may end any."""
     called = manager.func if isinstance(manager, ast.Call) else manager
     value = program.value(called)
     if value.kind is Kind.LIBRARY:

@@ -17,7 +17,7 @@ Step = int | Literal["each", "enter", "part"]
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """Nodes that run one after the other; control enters at the first and leaves after the last."""
+    """Nodes that run one after the other."""
 
     index: int
     predecessors: list[Block] = field(default_factory=list, repr=False)
@@ -61,12 +61,12 @@ class Phi(Value):
 
 @dataclass(eq=False, slots=True)
 class Outer(Value):
-    """What a variable holds that this scope does not bind here: one of an outer scope, a builtin, or none at all."""
+    """What a variable holds that this scope does not bind here: an outer scope's, a builtin, or nothing."""
 
 
 @dataclass(eq=False)
 class Region:
-    """A loop, or a comprehension as one: `header` decides on each iteration; `blocks` run in one, with the header."""
+    """A loop, or a comprehension as one: `header` decides on each iteration; `blocks`, with it, run in one."""
 
     node: ast.AST
     header: Block
@@ -77,8 +77,7 @@ class Region:
 class Graph:
     """The control flow graph of `scope` in SSA form.
 
-    A name that other code may rebind while the scope runs (`shared`) has no SSA values of its own: each of its reads is
-    an Outer value.
+    A name that other code may rebind while the scope runs (`shared`) has no SSA values: each of its reads is an Outer.
     """
 
     def __init__(self, scope: Scope | Loop) -> None:
@@ -99,14 +98,14 @@ class Graph:
     # -- control flow
 
     def runs_after(self, node: ast.AST, point: ast.AST) -> bool:
-        """May `node` run after `point` has run, in the same call of the scope? True where the graph holds neither."""
+        """May `node` run after `point`, in the same call of the scope? True where the graph holds neither."""
         if node not in self.places or point not in self.places:
             return True
         (block, order), (start, begun) = self.places[node], self.places[point]
         return (block is start and order > begun) or block in self._reached(start)
 
     def reaches(self, start: ast.AST, end: ast.AST, avoiding: ast.AST) -> bool:
-        """May `end` run after `start` without `avoiding` having run in between? True where the graph lacks one."""
+        """May `end` run after `start` without `avoiding` in between? True where the graph lacks one."""
         if not all(node in self.places for node in (start, end, avoiding)):
             return True
         (block, begun), (last, order), (wall, stop) = (self.places[node] for node in (start, end, avoiding))
@@ -128,7 +127,7 @@ class Graph:
         return self._reachable[start]
 
     def _reached_past(self, starts: Sequence[Block], wall: Block | None = None) -> set[Block]:
-        """These blocks, and those that control may reach from them without running `wall`, itself included."""
+        """These blocks, and those that control may reach from them without running `wall`."""
         found, pending = set[Block](), [*starts]
         while pending:
             each = pending.pop()
@@ -144,7 +143,6 @@ class Graph:
         return self._reached_past([*caught])
 
     def is_caught_in(self, node: ast.AST, loop: ast.AST) -> bool:
-        """May an exception that `node` raises lead to where `loop` goes on?"""
         block, blocks = self.places[node][0], self.regions[loop].blocks
         return any(each in self.caught & blocks for each in block.successors)
 
@@ -152,7 +150,6 @@ class Graph:
 
     @cached_property
     def captured(self) -> dict[str, list[ast.Name]]:
-        """What the functions inside read by names that are not theirs."""
         found: dict[str, list[ast.Name]] = {}
         for function in self.inner:
             own = local_names(function)
@@ -169,9 +166,9 @@ class Graph:
         return getattr(value, "updates", None) if isinstance(name.ctx, ast.Store) else value
 
     def definitions(self, name: ast.AST) -> tuple[Value, ...]:
-        """The values, other than phis, that may reach a name; what an augmented assignment starts from included.
+        """The values, other than phis, that may reach a name, also what an augmented assignment starts from.
 
-        Each stands there once, in an order that runs don't differ in.
+        Each once, in an order that runs don't differ in.
         """
         value = self.values.get(name)
         return tuple(sources_of(value)) if value is not None else ()
@@ -212,17 +209,17 @@ class Graph:
         return [] if region is None else [phi for phi in self.phis.get(region.header, []) if phi.uses or phi.users]
 
     def initial_values(self, loop: ast.AST, phi: Phi) -> list[Value]:
-        """What a loop-carried variable holds when `loop` is entered: the operands of its phi from outside."""
+        """What a loop-carried variable holds when `loop` is entered."""
         region = self.regions[loop]
         return [value for block, value in phi.operands.items() if block not in region.blocks]
 
     def back_edge_values(self, loop: ast.AST, phi: Phi) -> list[Value]:
-        """What the iterations of `loop` leave in a loop-carried variable: the operands of its phi along back edges."""
+        """What the iterations of `loop` leave in a loop-carried variable."""
         region = self.regions[loop]
         return [value for block, value in phi.operands.items() if block in region.blocks and value is not phi]
 
     def live_out(self, loop: ast.AST) -> set[str]:
-        """The variables that are live at the exit of `loop`: read as it left them, also by its next run."""
+        """The variables that are live at the exit of `loop`, also for its next run."""
 
         def is_live(value: Value | None) -> bool:
             made = (each for each in sources_of(value) if isinstance(each, Definition)) if value is not None else ()
@@ -237,6 +234,93 @@ class Graph:
     def is_within(self, node: ast.AST, loop: ast.AST) -> bool:
         region, place = self.regions.get(loop), self.places.get(node)
         return region is not None and place is not None and place[0] in region.blocks
+
+
+class Variables:
+    """SSA as it is built, after Braun et al., "Simple and Efficient Construction" (2013)."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._values: dict[tuple[str, Block], Value] = {}
+        self._incomplete: dict[Block, list[Phi]] = {}
+        self._sealed: set[Block] = set()
+        self._replaced: dict[Value, Value] = {}
+
+    def write(self, name: str, block: Block, value: Value) -> None:
+        self._values[name, block] = value
+
+    def read(self, name: str, block: Block) -> Value:
+        if (name, block) not in self._values:
+            self._complete(self._search(name, [block]))
+        return self.current(self._values[name, block])
+
+    def seal(self, block: Block) -> None:
+        self._sealed.add(block)
+        phis = self._incomplete.pop(block, [])
+        for phi in phis:
+            self._complete([*self._search(phi.name, [*block.predecessors]), phi])
+
+    def current(self, value: Value) -> Value:
+        while (other := self._replaced.get(value)) is not None:
+            value = other
+        return value
+
+    def _search(self, name: str, pending: list[Block]) -> list[Phi]:
+        """Give `name` a value in these blocks and those before; the new phis, without operands yet."""
+        phis: list[Phi] = []
+        straight: list[Block] = []
+        while pending:
+            block = pending.pop()
+            if (name, block) in self._values:
+                continue
+            if block in self._sealed and len(block.predecessors) == 1:
+                straight.append(block)
+                pending.append(block.predecessors[0])
+            elif block in self._sealed and not block.predecessors:
+                self.write(name, block, Outer(name))
+            else:
+                phi = Phi(name, block=block)
+                self.write(name, block, phi)
+                if block in self._sealed:
+                    phis.append(phi)
+                    pending += block.predecessors
+                else:
+                    self._incomplete.setdefault(block, []).append(phi)
+        for block in reversed(straight):
+            self.write(name, block, self._values[name, block.predecessors[0]])
+        return phis
+
+    def _complete(self, phis: list[Phi]) -> None:
+        for phi in phis:
+            for block in phi.block.predecessors:
+                phi.operands[block] = value = self.current(self._values[phi.name, block])
+                if isinstance(value, Phi):
+                    value.users.append(phi)
+            self._graph.phis.setdefault(phi.block, []).append(phi)
+        self._simplify(phis)
+
+    def _simplify(self, pending: list[Phi]) -> None:
+        while pending:
+            phi = pending.pop()
+            only = self._only_operand(phi) if phi not in self._replaced else None
+            if only is None:
+                continue
+            self._replaced[phi] = only
+            self._graph.phis[phi.block].remove(phi)
+            if isinstance(only, Phi):
+                only.users += phi.users
+            pending += [user for user in phi.users if user.operands]
+
+    def _only_operand(self, phi: Phi) -> Value | None:
+        only: Value | None = None
+        for operand in phi.operands.values():
+            value = self.current(operand)
+            if value is phi or value is only:
+                continue
+            if only is not None:
+                return None
+            only = value
+        return only
 
 
 def sources_of(value: Value) -> Iterator[Value]:
@@ -254,7 +338,7 @@ def sources_of(value: Value) -> Iterator[Value]:
 
 
 def updated_by(value: Value) -> Iterator[Value]:
-    """The values other than phis that `value` may be, and those that augmented assignments made them of."""
+    """The same, and those that augmented assignments made them of."""
 
     def before(each: Value) -> Iterator[Value]:
         return sources_of(each.updates) if isinstance(each, Definition) and each.updates is not None else iter(())

@@ -34,9 +34,9 @@ def variable_of(node: ast.expr) -> str:
 
 
 def is_rebound(program: Program, path: str, start: ast.AST, end: ast.AST) -> bool:
-    """May the variable or attribute `path` be given something not made of itself after `start`, and before `end`?
+    """May `path` be given something not made of itself after `start`, and before `end`?
 
-    The statement around `start`, which may do so itself, doesn't count.
+    The statement around `start` doesn't count.
     """
     graph = program.get(Flow).graph(end)
     for target in occurrences(graph.scope, path):
@@ -54,7 +54,7 @@ def start_region(
 ) -> list[ast.stmt] | None:
     """The statements from the one that certainly gives `path` its value before `loop`, to the one that holds `loop`.
 
-    None where there is no such assignment, of a value for which `is_start` holds, in the same function.
+    None where the function has no such assignment, of a value for which `is_start` holds.
     """
     here: ast.stmt = loop
     while True:
@@ -83,7 +83,7 @@ def _starts(program: Program, statement: ast.stmt, path: str, is_start: Callable
 
 
 def seen_elsewhere(program: Program, scope: ast.AST, path: str, within: ast.AST) -> str:
-    """Who else may look at the variable while `within` runs; empty where nobody can."""
+    """Who else may look at the variable while `within` runs; empty if nobody."""
     graph = program.get(Flow).graph(within)
     if "." in path:
         return f"other code may look at `{path}` meanwhile: use a variable, and assign that after the loop"
@@ -104,7 +104,7 @@ def reads(node: ast.AST, names: Iterable[str]) -> bool:
 
 
 def dependents(scope: ast.AST, names: Iterable[str]) -> frozenset[str]:
-    """These variables, and those that the own code of `scope` computes of them, or hands them to by a method."""
+    """These variables, and those that `scope` itself computes of them, or hands them to by a method."""
     return computed_of(own_nodes(scope), names)
 
 
@@ -130,7 +130,7 @@ def _bound(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
 
 
 def carrying_loop(program: Program, use: ast.expr, definition: ast.expr) -> Loop | None:
-    """The innermost loop around both that carries what `definition` is given to `use`, an iteration later, if any.
+    """The innermost loop around both that carries what `definition` is given to `use`, an iteration later.
 
     Of a slot, `kept[key]`, it is a loop around those that walk the keys, unless it makes the container anew.
     """
@@ -156,7 +156,6 @@ def _carrying_slots(program: Program, target: ast.expr) -> Loop | None:
 
 
 def _walked(loop: Loop) -> set[str]:
-    """The variables that are others in each iteration: targets and counters."""
     counters = {path_of(each.target) for each in loop.body if isinstance(each, ast.AugAssign)}
     return counters if isinstance(loop, ast.While) else counters | variables_in(loop.target)
 
@@ -180,7 +179,6 @@ def _holder(node: ast.expr) -> str:
 
 
 def _keys(node: ast.expr) -> frozenset[str]:
-    """The variables that say which slot it is."""
     found: set[str] = set()
     while isinstance(node, ast.Subscript):
         found |= {each.id for each in ast.walk(node.slice) if isinstance(each, ast.Name)}
@@ -203,7 +201,6 @@ def _is_grown(program: Program, read: ast.expr) -> bool:
 
 
 def _is_instead(program: Program, node: ast.AST, other: ast.AST) -> bool:
-    """Does it run where `other` doesn't: in the other branch of one `if`?"""
     branches = dict(_branches(program, other))
     return any(branches.get(guard, is_true) is not is_true for guard, is_true in _branches(program, node))
 

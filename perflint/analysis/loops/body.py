@@ -128,7 +128,7 @@ class Body(Expressions):
         return self._state(value, self.graph.places[at][0])
 
     def _state(self, value: Value, at: Block) -> State:
-        """Where what a variable holds in a block comes from; a loop inside has run at least once after it."""
+        """Where what a variable holds in a block comes from; a loop inside has run at least once."""
         found = self._known(value)
         inner = self.inner.get(value.block) if isinstance(value, Phi) else None
         if inner is None or at in inner.blocks or not isinstance(value, Phi):
@@ -289,6 +289,6 @@ def _either(states: Sequence[State]) -> State:
 
 
 def _keeps_quiet(call: ast.Call) -> bool:
-    """Does it change a tensor by what it is given alone, as `x.add_(y)` and `x.copy_(y)` do?"""
+    """Does it change a tensor by what it is given alone, as `x.add_(y)` does?"""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     return torch_ops.writes_in_place(name) and any(torch_ops.does(name, each) for each in ("updating", "replacing"))

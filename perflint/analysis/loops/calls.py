@@ -33,7 +33,7 @@ def is_metadata(node: ast.expr) -> bool:
 
 
 def rnn_kind(program: Program, function: ast.expr) -> str:
-    """ "rnn", "rnn-cell" or "": the family of the module that `function` is."""
+    """ "rnn", "rnn-cell" or ""."""
     value = program.value(function)
     kind = torch_ops.class_kind(value.name) if value.kind is Kind.MODULE and value.name else ""
     return kind if kind in ("rnn", "rnn-cell") else ""
@@ -73,7 +73,6 @@ def _sort_of(program: Program, node: ast.Call) -> CallSort:
 
 
 def keeps_numbers(name: str) -> bool:
-    """Does an operation of that name compute nothing, and give the same numbers in another layout, type or place?"""
     return name in ("data", "Variable") or torch_ops.does(name, "keeping")
 
 
@@ -151,7 +150,7 @@ def is_method_of_tensors(name: str) -> bool:
 
 
 def calls_one_of(function: Function, parameter: str) -> bool:
-    """Does `function` call what it picks by its parameter, such as `self.heads[stage]`, or a method of that?"""
+    """Does `function` call what it picks by its parameter, such as `self.heads[stage]`?"""
     nodes = own_nodes(function)
     picked = {each for each in nodes if isinstance(each, ast.Subscript) and path_of(each.slice) == parameter}
     bound = (each for each in nodes if isinstance(each, ast.Assign) and each.value in picked)
@@ -165,7 +164,7 @@ def calls_one_of(function: Function, parameter: str) -> bool:
 
 
 def _may_be_a_module(program: Program, node: ast.Call) -> bool:
-    """Is it a call of something held by an object, unknown otherwise, that is given and gives tensors?"""
+    """Is it something unknown held by an object, that is given and gives tensors?"""
     value = program.value(node.func)
     unknown = value.kind is Kind.UNKNOWN or (
         value.kind is Kind.METHOD
@@ -190,7 +189,7 @@ def _chooses(program: Program, node: ast.Call) -> bool:
 
 
 def changed_paths(program: Program, loop: Loop) -> dict[ast.AST, list[str]]:
-    """What each call in the body of `loop` changes: the owner of its method, and the state that modules keep inside."""
+    """What each call in `loop` changes: the owner of its method, and the state that modules keep."""
     calls = [node for node in nodes_of_body(loop) if isinstance(node, ast.Call)]
     return {call: [*_changed_owner(call), *sorted(_kept_inside(program, call))] for call in calls}
 
@@ -203,7 +202,6 @@ def _changed_owner(call: ast.Call) -> Iterator[str]:
 
 
 def _kept_inside(program: Program, node: ast.Call) -> set[str]:
-    """The attributes that carry state from call to call of what `node` calls."""
     callee, path = program.callee(node), path_of(node.func)
     is_module = program.value(node.func).kind is Kind.MODULE
     is_method = isinstance(node.func, ast.Attribute) and path_of(node.func.value) == "self"
@@ -238,7 +236,7 @@ def _is_cache(program: Program, value: Definition) -> bool:
 
 
 def is_carried_by_rnn(program: Program, flow: LoopFlow, name: str) -> bool:
-    """Is `name` read as the state of an RNN or a Cell alone, and loop-carried as what that returns, unchanged?"""
+    """Is `name` read as the state of an RNN or a Cell alone, and carried as what that returns?"""
     returned = dict(flow.ends[name].definitions)
     calls = [call for call in flow.calls if any(given == name for given, _ in call.direct)]
     if not calls or not all(_takes_state(program, call.node, name, returned.get(id(call.node))) for call in calls):
@@ -264,7 +262,7 @@ def unseen_name(program: Program, flow: LoopFlow) -> str:
 
 
 def _takes_state(program: Program, call: ast.Call, name: str, part: int | None) -> bool:
-    """Is `name` no more than the state that goes into `call`, of whose result the loop carries `part` on?"""
+    """Is `name` no more than the state that goes into `call`, of whose result `part` is carried on?"""
     if rnn_kind(program, call.func):
         states = [*call.args[1:], *(keyword.value for keyword in call.keywords if keyword.arg in ("hx", "hidden"))]
         is_input = any(_mentions(argument, name) for argument in call.args[:1])
@@ -288,7 +286,7 @@ def _only_feeds_state(program: Program, function: Function, parameter: str, part
 
 
 def _is_state_of(program: Program, node: ast.expr | None, calls: Set[ast.AST]) -> bool:
-    """Is it a state that went into, or came out of, one of the calls of RNNs, unchanged?"""
+    """Is it a state that went into, or came out of, one of these calls of RNNs, unchanged?"""
     made = reachable([node], partial(_made_of, program))
     return all(isinstance(each, ast.Name | ast.Tuple | ast.List | ast.Subscript) or each in calls for each in made)
 
@@ -322,7 +320,6 @@ def _mentions(node: ast.AST, path: str) -> bool:
 
 
 def _is_unchanged_state(node: ast.expr) -> bool:
-    """Is it a state as it is, rather than one computed from another?"""
     if isinstance(node, ast.Tuple | ast.List):
         return all(map(_is_unchanged_state, node.elts))
     return _is_unchanged_state(node.value) if isinstance(node, ast.Subscript) else bool(path_of(node))

@@ -26,13 +26,11 @@ OTHER_AXES = frozenset({"batch", "hop", "image", "iter", "layer", "order", "subd
 
 
 def _counted(header: Header) -> set[str]:
-    """The names of what counts the iterations, and of what bounds them."""
     bounds = (part for bound in header.bounds for part in _sizes(bound))
     return {*header.indices, *(part.attr if isinstance(part, ast.Attribute) else part.id for part in bounds)}
 
 
 def _walked(header: Header) -> set[str]:
-    """The names of the elements that are iterated over, and of what they are elements of."""
     targets = (*(each.target for each in header.elements), *header.members)
     names = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
     return names | {each.base.rpartition(".")[2] for each in header.elements if _is_name(each.base)}
@@ -43,7 +41,7 @@ def _is_name(base: str) -> bool:
 
 
 def _words(name: str) -> set[str]:
-    """The words of a name, as they are and in the singular, and without what is glued to them: nlayers, batchsize."""
+    """The words of a name, also in the singular, and without what is glued to them: nlayers, batchsize."""
     plain = {word.lower() for word in _WORD.findall(name)}
     cores = plain | {match[1] for word in plain if (match := _GLUED.match(word))}
     return cores | {_PLURAL.sub("", word) for word in cores}
@@ -96,7 +94,7 @@ class Evidence:
 
     @cached_property
     def given_tensors(self) -> frozenset[str]:
-        """Those that are tensors; lists of them where a tensor, or a model's state, that is carried shows it."""
+        """Those that are tensors; lists of them where a carried tensor, or model's state, shows it."""
         if self.counts_time and self.has_carrier and self.replaced:
             return self.given
         return self.given & {each.base for each in self.flow.slices if each.is_tensor}
@@ -117,12 +115,11 @@ class Evidence:
 
     @cached_property
     def returned(self) -> set[str]:
-        """The states that a model which was given them returns, as a cell does; entries of a dictionary are none."""
+        """The states that a model which was given them returns, as a cell does; no entries of dictionaries."""
         return {name for name in self.states if self.hands_back(name) and not self._is_keyed(name)}
 
     @cached_property
     def fed_back(self) -> set[str]:
-        """The states that are also among the collected results."""
         kept = [each for each in self.flow.collected if each.how in ("append", "slot", "yield", "cat")]
         results = {definition for each in kept for definition in each.trace.definitions}
         lists = {each.name for each in kept if each.how == "append"}
@@ -148,13 +145,12 @@ class Evidence:
         return any(not call.sort.unsure and call.trace.carried & set(self.states) for call in self.models)
 
     def hands_back(self, name: str) -> bool:
-        """Is the state what a model that was given it returns?"""
         taken = [call for call in self.models if any(given == name for given, _ in call.direct)]
         definitions = self.flow.ends[name].definitions
         return any(made == id(call.node) for call in taken for made, _ in definitions)
 
     def replaces_parts(self, name: str) -> bool:
-        """Is the state a whole sequence, parts of which each iteration replaces, rather than one step after another?"""
+        """Is the state a whole sequence, parts of which each iteration replaces?"""
         for read, parent in self._reads(name):
             if isinstance(parent, ast.Call) and name_called(parent) == "where" and read in parent.args[-2:]:
                 return True
@@ -163,7 +159,7 @@ class Evidence:
         return False
 
     def is_tensor(self, name: str) -> bool:
-        """Is the state a tensor, or a list of them, as far as its reads or the steps that it is computed from show?"""
+        """Is the state a tensor, or a list of them, as far as reads, or the steps it is made of, show?"""
         values = [self.program.value(read) for read, _ in self._reads(name)]
         kinds = {(element_of(each) if each.kind is Kind.SEQUENCE else each).kind for each in values}
         end = self.flow.ends[name]
@@ -171,7 +167,7 @@ class Evidence:
         return Kind.TENSOR in kinds or (bool(shown) and kinds <= {Kind.UNKNOWN, Kind.NUMBER})
 
     def reads_all_before(self, name: str) -> bool:
-        """Is everything read that was written so far, as `x[: i + 1]` is to make a row orthogonal to the others?"""
+        """Is all read that was written so far, as by `x[: i + 1]`, which makes rows orthogonal?"""
         parts = [part for read in self._subscripts(name) for part in ast.walk(read.slice)]
         ends = [part.upper for part in parts if isinstance(part, ast.Slice) and part.lower is None and part.upper]
         return any(path_of(part) in self.header.indices for end in ends for part in ast.walk(end))
@@ -187,7 +183,7 @@ class Evidence:
         return False
 
     def _is_keyed(self, name: str) -> bool:
-        """Is it a dictionary: read by keys that are strings, or one that makes its own entries?"""
+        """Is it a dictionary: read by strings, or one that makes its own entries?"""
         if any(name_called(value) == "defaultdict" for value in assigned_values(self.scope, name)):
             return True
         return any(self.program.value(read.slice).kind is Kind.STRING for read in self._subscripts(name))
@@ -202,7 +198,7 @@ class Evidence:
 
     @cached_property
     def is_collected(self) -> bool:
-        """Do the steps' results become one tensor: by slots, yields, a growing cat, or a stack after the loop?"""
+        """Do results become one tensor: by slots, yields, a growing cat, or a stack after the loop?"""
         varying = [each for each in self.flow.collected if each.trace.varies]
         if any(each.how in ("slot", "cat", "yield") for each in varying):
             return True
@@ -211,7 +207,6 @@ class Evidence:
 
     @cached_property
     def launches(self) -> bool:
-        """Does something in the loop certainly give a tensor, or write into one?"""
         targets = (each.node.value for each in self.flow.collected if isinstance(each.node, ast.Subscript))
         nodes = (*(call.node for call in self.flow.calls), *targets)
         return bool(self.flow.operations) or any(self.program.value(node).kind is Kind.TENSOR for node in nodes)
@@ -224,7 +219,7 @@ class Evidence:
 
     @cached_property
     def is_prepended(self) -> bool:
-        """Was what it iterates over built from its end to its beginning, as returns are?"""
+        """Was what it iterates over built from its end, as returns are?"""
         bases = {each.base for each in self.flow.slices}
         values = [value for base in bases for value in assigned_values(self.scope, base)]
         names = bases | {part.id for value in values for part in ast.walk(value) if isinstance(part, ast.Name)}
@@ -232,7 +227,7 @@ class Evidence:
 
     @cached_property
     def spans_sequence(self) -> bool:
-        """Does the loop run over the whole of an axis of what it iterates over, backwards over it, or over time?"""
+        """Does it run over the whole of an axis of what it iterates over, backwards, or over time?"""
         if self.counts_time or self._runs_backwards:
             return True
         axes = {each.axis for each in self.flow.slices if each.axis is not None}
@@ -244,7 +239,6 @@ class Evidence:
         return any(name_called(part) == "reversed" for part in calls if isinstance(part, ast.Call))
 
     def _covered_axes(self) -> Iterator[int]:
-        """The axes whose sizes bound the loop."""
         names = [path_of(part) for bound in self.header.bounds for part in _sizes(bound)]
         bounds = [self.loop.test] if isinstance(self.loop, ast.While) else [*self.header.bounds]
         bounds += [value for name in names for value in assigned_values(self.scope, name)]
@@ -255,7 +249,7 @@ class Evidence:
 
     @cached_property
     def has_twin(self) -> bool:
-        """Does another loop of the class, or of the file, hand the same models a state in the same place, over time?"""
+        """Does another loop over time, of the class or file, hand the same models a state in the same place?"""
         handed, program = _handed(self.flow), self.program
         related = {*program.ancestors(self.loop), *ast.walk(self.loop)}
         others = (each for each in program.plain_loops() if each not in related) if handed else ()
@@ -270,7 +264,7 @@ class Evidence:
 
     @cached_property
     def keeper(self) -> str:
-        """What is called and keeps a state, which the function around sets as it needs it: `self.decoder.h = zeros`."""
+        """What is called and keeps a state, which the function around sets: `self.decoder.h = zeros`."""
         function = self.program.function_of(self.loop)
         calls = self.program.calls_in(function) if function is not None else ()
         near = [each for each in (function, *map(self.program.callee, calls)) if each is not None]
@@ -281,7 +275,7 @@ class Evidence:
 
     @cached_property
     def resizes(self) -> bool:
-        """Is a state interpolated to another size, which the levels of a pyramid have and no steps in time?"""
+        """Is a state interpolated to another size, as levels of a pyramid are, and no steps in time?"""
         names = ((torch_ops.canonical(self.program.qualified(call.node.func)), call) for call in self.flow.calls)
         return any(name == "interpolate" and call.trace.carried & self.states.keys() for name, call in names)
 
@@ -291,7 +285,7 @@ class Evidence:
 
     @cached_property
     def takes_chunks(self) -> bool:
-        """Does it stride over several steps at a time, other than to take single ones of them?"""
+        """Does it stride over several steps at a time, other than to take single ones?"""
         if not self.header.strides:
             return False
         passes_its_place_on = any(call.trace.is_index for call in self.flow.calls)
@@ -299,7 +293,7 @@ class Evidence:
 
     @cached_property
     def names_another_axis(self) -> bool:
-        """Does the program call what it counts or iterates over batches, iterations or layers?"""
+        """Does the program call what it counts or walks batches, iterations or layers?"""
         parts = (each for each in self.flow.slices if not each.is_tensor)
         lists = {each.base.rpartition(".")[2] for each in parts if _is_name(each.base)}
         return any_of(_counted(self.header) | _walked(self.header) | lists, OTHER_AXES)
@@ -312,7 +306,6 @@ class Evidence:
 
 
 def _joins(program: Program, scope: ast.AST, name: str, depth: int) -> bool:
-    """Is the list called `name` made into a tensor in `scope`, or in a function that gets it?"""
     for call in (node for node in own_nodes(scope) if isinstance(node, ast.Call)):
         given = [each for each in call.args if name in map(path_of, ast.walk(each))]
         if given and (name_called(call) == "pad_sequence" or torch_ops.does(name_called(call), "joining")):
@@ -326,7 +319,6 @@ def _joins(program: Program, scope: ast.AST, name: str, depth: int) -> bool:
 
 
 def _prepended(node: ast.AST) -> str:
-    """The list to whose front `node` adds something, by `insert(0, x)` or `appendleft(x)`."""
     if not isinstance(node, ast.Call) or not node.args:
         return ""
     prepended = receiver_of(node, "appendleft", *(["insert"] if integer(node.args[0]) == 0 else []))

@@ -44,7 +44,7 @@ from perflint.syntax.walk import (
 
 
 class Expressions(ABC):
-    """Where each expression of one iteration comes from; what variables hold is `body.Body`'s, which extends this."""
+    """Where each expression of one iteration comes from; `body.Body`, which extends this, knows of variables."""
 
     def __init__(self, program: Program, loop: Loop, header: Header, graph: Graph, before: Known) -> None:
         self.program = program
@@ -70,7 +70,6 @@ class Expressions(ABC):
 
     @cached_property
     def counters(self) -> set[str]:
-        """The induction variables of the loop, and of those around it and in it."""
         others = (*self.program.ancestors(self.loop), *nodes_of_body(self.loop))
         ranges = (each for each in others if isinstance(each, ast.For) and name_called(each.iter) in RANGES)
         return self.header.indices | {path_of(each.target) for each in ranges}
@@ -158,7 +157,7 @@ class Expressions(ABC):
         return found.trace
 
     def _is_bound_behind(self, name: str, node: ast.expr) -> bool:
-        """Is what is read here, of this iteration or the one before, not yet what the iteration leaves?"""
+        """Is what is read not yet what the iteration leaves?"""
         places = self.graph.places
         return any(places[each.node][1] > places[node][1] for each in self.graph.bindings[name])
 
@@ -212,7 +211,7 @@ class Expressions(ABC):
         return merged((moved, Trace(index.slices, index.carried, index.ops)))
 
     def _is_own_part(self, node: ast.Subscript, base: str) -> bool:
-        """Is it the part that the element names, as `x[key]` is, where the loop writes no other part?"""
+        """Is it the part that the element names, as `x[key]` is, where the loop writes no other?"""
         targets = {path_of(each) for each in (*(each.target for each in self.header.elements), *self.header.members)}
         key = path_of(node.slice)
         written = {each.text for each in self.places.get(base, ())}
@@ -254,7 +253,6 @@ class Expressions(ABC):
         return bool(path)
 
     def _is_only_replaced(self, node: ast.Subscript) -> bool:
-        """Does the loop change the sequence at nothing but the step that it reads?"""
         whole = self._part_of_fixed(node.value) or node.value
         places = self.places.get(path_of(whole))
         here = place(node.slice, self.header.indices)
@@ -266,7 +264,6 @@ class Expressions(ABC):
         return node.value if is_fixed and isinstance(node, ast.Subscript) else None
 
     def _written_step(self, node: ast.Subscript, base: str) -> Trace:
-        """A step of what the loop itself writes step by step."""
         picked = place(node.slice, self.header.indices)
         here = [each for each in self.slots[base] if each[0].is_same_step(picked)]
         if not here:
@@ -316,7 +313,7 @@ class Expressions(ABC):
         return result._replace(definitions=frozenset({(id(node), None)}))
 
     def _grown_by(self, node: ast.Call) -> str:
-        """The list that `node` puts something into, for nothing else, as nothing can be with what it returns."""
+        """The list that `node` puts something into, whose own result nobody uses."""
         is_effect = isinstance(self.program.parent(node), ast.Expr | ast.IfExp | ast.BoolOp | ast.ListComp)
         grown = receiver_of(node, *LISTS) if is_effect else None
         return whole_of(grown) if grown is not None else ""
@@ -337,7 +334,7 @@ class Expressions(ABC):
         return INVARIANT if is_fixed else self.trace(owner)
 
     def _note_members(self, node: ast.Call, owner: Trace) -> None:
-        """Is what is called another one in each iteration, here or in the function of this file that is called?"""
+        """Is another one called in each iteration, here or in the called function of this file?"""
         callee = self.program.callee(node)
         if callee is not None:
             given = self.program.arguments(node, callee).given.items()
@@ -355,7 +352,6 @@ class Expressions(ABC):
             self.flow.members |= (owner.is_index or bool(owner.slices)) and not owner.carried
 
     def _direct(self, value: ast.expr, trace: Trace) -> list[str]:
-        """The loop-carried names that an argument is, or holds, unchanged."""
         if isinstance(value, ast.Tuple | ast.List):
             return [name for part in value.elts for name in self._direct(part, trace)]
         if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant | ast.Name):
@@ -366,7 +362,6 @@ class Expressions(ABC):
         return [path] if path in trace.carried and self._state_of(value).carried else []
 
     def _through_object(self, node: ast.Call, result: Trace) -> Trace:
-        """What is called may keep a state inside."""
         owner = whole_of(node.func.value) if isinstance(node.func, ast.Attribute) else ""
         for name in (each.name for each in self.made.get(node, ()) if each.name != owner):
             self.note_read(name, node)

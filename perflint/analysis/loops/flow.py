@@ -89,7 +89,6 @@ class Trace(NamedTuple):
         return Trace(self.slices, self.carried, self.ops.union(ops), self.is_index, kept=kept)
 
     def part(self, element: int | None) -> Trace:
-        """One of the values that it consists of."""
         parts = frozenset((call, element if part is None else part) for call, part in self.definitions)
         return self._replace(definitions=parts)
 
@@ -172,7 +171,6 @@ class CallSort:
     launches: bool = False
 
     def ops(self) -> list[str]:
-        """What a value goes through in such a call."""
         has = (self.model, self.rnn, self.choice, self.cat, self.launches)
         names = (MODEL, RNN, CHOICE, CAT, ARITHMETIC)
         return [name for name, each in zip(names, has, strict=True) if each]

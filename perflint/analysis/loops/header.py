@@ -298,7 +298,6 @@ def _is_setup(program: Program, function: Function) -> bool:
 
 
 def _has_another_end(program: Program, node: ast.AST, header: Header) -> bool:
-    """Does it train, step something, fill an array or make a loader?"""
     if isinstance(node, ast.Assign):
         return _fills_array(program, node)
     if not isinstance(node, ast.Call):

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from perflint.analysis.autograd.effects import trains
 from perflint.analysis.call_graph import is_abstract, overridden
 from perflint.analysis.facts import Program
-from perflint.analysis.found import GradMode
 from perflint.analysis.heat.freshness import brings_data, evaluates, steps_an_environment
 from perflint.analysis.ir.occurrences import computed_of
-from perflint.analysis.links import Summary
+from perflint.analysis.links import GradMode, Summary
 from perflint.analysis.loops.body import loop_flow
 from perflint.analysis.loops.calls import is_carried_by_rnn, rnn_name, unseen_name
 from perflint.analysis.loops.evidence import Evidence
@@ -44,7 +43,6 @@ Verdict = tuple[str, str]  # a kind, and because of what
 
 
 def _time_loop(program: Program, loop: Loop) -> TimeLoop | None:
-    """`loop` as a loop over time, or None if it is none."""
     header = read_header(program, loop)
     if header.is_other or never_over_time(program, loop, header) or solves(loop) or not may_compute(program, loop):
         return None
@@ -103,7 +101,6 @@ def _is_cell(loop: Evidence) -> bool:
 
 
 def _carried(loop: Evidence) -> set[str]:
-    """The states that are carried through the time axis."""
     if _is_cell(loop):
         return set(loop.states) if loop.given_tensors or loop.has_rnn or loop.launches else set()
     states = set(loop.states) - loop.flow.painted
@@ -115,7 +112,7 @@ def _carried(loop: Evidence) -> set[str]:
 
 
 def _is_solver(loop: Evidence, states: set[str]) -> bool:
-    """Does it look like a sampler, or a solver of differential equations, rather than a model that reads a sequence?"""
+    """Does it look like a sampler, or a solver of differential equations, rather than a reader of a sequence?"""
     if loop.flow.index_as_data:
         return True
     return not (loop.is_collected or loop.counts_time or (loop.has_carrier and loop.replaced >= states))
@@ -130,7 +127,6 @@ def _filtered(loop: Evidence, states: set[str]) -> set[str]:
 
 
 def _by_carrier(loop: Evidence, states: set[str]) -> Verdict:
-    """What kind it is by what carries the state."""
     if all(is_carried_by_rnn(loop.program, loop.flow, each) for each in states):
         carrier = rnn_name(loop.flow)
         return VECTORIZABLE, f"nothing is carried but the state ({_quoted(states)}) of {carrier}"
@@ -233,7 +229,6 @@ class Loops:
         self._may_train = any(word in program.text for word in _TRAINING) or program.trains_elsewhere
 
     def kind(self, loop: Loop) -> LoopKind:
-        """What one iteration of `loop` is."""
         if loop not in self._kinds:
             self._kinds[loop] = LoopKind.OTHER  # while it is being computed: functions may call each other
             self._kinds[loop] = self._classify(loop)
@@ -265,7 +260,7 @@ class Loops:
         )
 
     def _is_epoch(self, nodes: Sequence[ast.AST]) -> bool:
-        """Do the steps run in a loop inside, so that out here gradients are set to zero, or a model is looked at?"""
+        """Do the steps run in a loop inside, so that out here gradients are zeroed, or a model is looked at?"""
         has_steps = any(isinstance(node, LOOPS) and self.kind(node) is LoopKind.STEP for node in nodes)
         return has_steps and not any(self.trains_in(node) and receiver_of(node, "zero_grad") is None for node in nodes)
 
@@ -291,13 +286,13 @@ class Loops:
         return is_elsewhere or (callee is not None and self.trains_repeatedly(callee))
 
     def _summaries(self, node: ast.Call) -> Iterator[Summary]:
-        """Those of what a call may reach in other files: what subclasses do, where a method leaves it to them."""
+        """Those of what a call may reach in other files: also subclasses, where a method leaves it to them."""
         callee = self._program.callee(node)
         others = overridden(self._program, node) if callee is not None and is_abstract(callee) else ()
         return self._program.summaries(node, others)
 
     def _one_iteration(self, statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
-        """The nodes that run about once an iteration: not those in step and time loops inside, nor in definitions."""
+        """The nodes that run about once an iteration, not in step and time loops inside, nor in definitions."""
         stack = list(statements)
         while stack:
             node = stack.pop()
@@ -310,7 +305,6 @@ class Loops:
             stack.extend(children(node))
 
     def _marks_a_step(self, node: ast.Call) -> bool:
-        """Does `node` train, or run a model without gradients?"""
         return self.trains_in(node) or self._runs_model(node)
 
     def _runs_model(self, node: ast.Call) -> bool:
@@ -344,7 +338,6 @@ class Loops:
         return callee.kind is Kind.UNKNOWN and any(self._program.value(argument).on_device for argument in node.args)
 
     def trains_once(self, function: Function) -> bool:
-        """Does calling `function` do one step of training, rather than an epoch of them?"""
         if not self._may_train:
             return False
         if function not in self._trains:
@@ -354,7 +347,6 @@ class Loops:
         return self._trains[function]
 
     def trains_in(self, node: ast.AST) -> bool:
-        """Is `node` a call that trains, by itself or in the function that it reaches?"""
         if not isinstance(node, ast.Call):
             return False
         if trains(self._program, node) or any(summary.trains for summary in self._summaries(node)):
@@ -363,7 +355,6 @@ class Loops:
         return callee is not None and self.trains_once(callee)
 
     def _is_rollout(self, nodes: Sequence[ast.AST]) -> bool:
-        """Does each iteration play an episode, in a loop of its own, before it trains?"""
         inner = (node for node in nodes if isinstance(node, LOOPS))
         return any(
             steps_an_environment(self._program, node) for each in inner for node in self._one_iteration(each.body)

@@ -76,7 +76,6 @@ class Calls(LibraryCalls):
     def run(
         self, function: Function, node: ast.AST, given: Mapping[int, Locations], *, deferred: bool = False
     ) -> Locations:
-        """What running `function` gives, with these locations for its first parameters; `deferred`: at any time."""
         parameters = [*function.args.posonlyargs, *function.args.args]
         bound = {parameters[at]: what for at, what in given.items() if at < len(parameters)}
         return self._instantiated(node, function, bound, deferred=deferred)
@@ -196,7 +195,7 @@ class Calls(LibraryCalls):
     # -- functions of other files
 
     def _elsewhere(self, call: ast.Call, name: str) -> Locations:
-        """A call of a function of another file, which it says what it does with its arguments, or of a library's."""
+        """A call of a function of another file, by what that says of its arguments, or of a library's."""
         known = {each.memory for each in self.program.summaries(call) if each.target == name}
         effects = known.pop() if len(known) == 1 else None
         if effects is None or self._applies(call):

@@ -91,7 +91,6 @@ class _Follower:
     # -- through functions
 
     def into(self, callee: Function, call: ast.Call, node: ast.expr, calls: Calls) -> None:
-        """Go on with the parameter that receives the value."""
         parameter, graph = self.program.receiver(node, call, callee), self.flow.graph_of(callee)
         if parameter is None or len(calls) >= _DEPTH or call in calls:
             raise NotAnalysed

@@ -51,7 +51,6 @@ class Modules:
         return tuple(dict.fromkeys(found)) if all(found) else ()
 
     def _body(self, built: ast.expr | None, method: str) -> ast.FunctionDef | str:
-        """The method of what `built` gives, or its name in another file; empty where it is not known, or decorated."""
         value = self._program.value(built) if built is not None else UNKNOWN
         if value.sure and isinstance(value.node, ast.ClassDef):
             found = method_of(value.node, method)
@@ -106,7 +105,6 @@ class Modules:
         return []
 
     def _bound_to(self, value: Definition, depth: int) -> Expressions:
-        """What an assignment or a loop gives to a name."""
         if value.source is None or value.updates is not None:
             return [None]
         if value.steps[:1] == ("each",):
@@ -129,7 +127,7 @@ class Modules:
     # -- lists
 
     def _items(self, node: ast.expr | None, depth: int) -> Expressions:
-        """The modules that a list of them ever holds: `self.layers`, a display, what a function makes of one module."""
+        """The modules that a list of them ever holds."""
         if node is None or depth == 0:
             return [None]
         if isinstance(node, ast.List | ast.Tuple):
@@ -227,7 +225,7 @@ class Modules:
         return self._is_set_by_name(name) or any(self._may_change(each, around) for each, around in mentions)
 
     def _may_change(self, mention: ast.Name | ast.Attribute, around: ast.AST | None) -> bool:
-        """Is a part of a module asked for where it stands, or the module given another name, by which it may change?"""
+        """Is a part of a module asked for, or the module given another name, by which it may change?"""
         if isinstance(around, ast.Attribute):
             return not _is_harmless(around.attr)
         if isinstance(around, ast.Call) and mention is not around.func:
@@ -262,7 +260,6 @@ class Modules:
         return self._program.class_around(node)
 
     def _are_kin(self, one: ast.AST, other: ast.AST) -> bool:
-        """Do both stand in the same class, or the second in a base or a subclass of the first's?"""
         home, lineage = self._home(one), self._program.lineage
         around = (each for each in self._program.ancestors(other) if isinstance(each, ast.ClassDef))
         return home is not None and any(home in lineage(each) or each in lineage(home) for each in around)
@@ -336,7 +333,6 @@ def _replaces_modules(program: Program) -> bool:
 
 
 def _words(program: Program) -> frozenset[str]:
-    """What the program imports and calls by its name, and the attributes that it reads."""
     words = {node.func.id for node in program.of_type(ast.Call) if isinstance(node.func, ast.Name)} - _COMMON
     for node in program.of_type(ast.Attribute):
         name = program.qualified(node)

@@ -69,7 +69,6 @@ class ImplicitCalls(Calls):
                 self._instantiated(node, method, given)
 
     def _run(self, node: ast.AST, names: Names, places: Locations, value: Value, *others: Locations) -> Locations:
-        """Run the methods called `names` of what may be at `places`, and is known as `value`."""
         methods = (each for name in names if self.is_run(name) for each in self.specials.methods.get(name, ()))
         return self._run_of(node, methods, places, value, *others)
 
@@ -84,7 +83,6 @@ class ImplicitCalls(Calls):
         return found
 
     def _may_be_of(self, place: Location, value: Value, method: Function) -> bool:
-        """May what is at `place`, and is known as `value`, be an instance of the class of `method`?"""
         if not self.specials.is_of(value, method):
             return False
         root = place.root
@@ -125,7 +123,6 @@ class ImplicitCalls(Calls):
             self.write(node, objects, deep=True)
 
     def _is_of_class_elsewhere(self, place: Location) -> bool:
-        """Was it made by what is named like a class, and isn't analysed?"""
         call = place.root if not place.path else None
         if not isinstance(call, ast.Call) or not name_called(call)[:1].isupper():
             return False

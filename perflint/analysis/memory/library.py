@@ -158,7 +158,7 @@ class LibraryCalls(ABC):
         return frozenset({made(call)}).union(*map(self.of, tensors))
 
     def _of_module(self, call: ast.Call) -> Locations:
-        """A call of a module, which keeps nothing, but may be built to work in place, here or in unanalysed code."""
+        """A call of a module, which keeps nothing, but may be built to work in place."""
         chain = self._chain(call)
         new = [at for at, (_, each) in enumerate(chain) if not (each.views or each.may_return)]
         if not chain or any(each.does("tracking") for _, each in chain):
@@ -288,7 +288,7 @@ class LibraryCalls(ABC):
         return own | given
 
     def _unknown(self, call: ast.Call) -> Locations:
-        """Unanalysed code: it may write to all that can be reached from what it is given, store and return it."""
+        """Unanalysed code: it may write to, store and return all that it can reach."""
         func = call.func
         given = self._given(call)
         if not _is_known(self.program.qualified(func)):  # another file's may keep what it is given, and give it back

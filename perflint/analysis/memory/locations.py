@@ -112,7 +112,6 @@ class Write(NamedTuple):
         return not (self.deep or self.deferred or self.to.origin is Origin.ANYWHERE)
 
     def reaches(self, locations: Iterable[Location]) -> bool:
-        """May it change what is in one of `locations`?"""
         return not self.attribute and any(self.to.may_be(each, within=self.deep) for each in locations)
 
 
@@ -170,7 +169,6 @@ class Cells:
                     raise TooManyFacts
 
     def load(self, objects: Iterable[Location], name: str) -> Locations:
-        """What `objects` may hold."""
         found: set[Location | None] = set()
         for each in objects:
             for one in self.names.get(each, ()):

@@ -60,7 +60,6 @@ class PointsTo(ImplicitCalls):
             self.write(graph.scope, [ANYWHERE], deferred=True)  # all may have changed, at any time
 
     def _is_settled(self) -> bool:
-        """Do the rounds come to a fixpoint?"""
         nodes = [
             (node, _EFFECTS.get(type(node))) for node in self.graph.places if type(node) in _EFFECTS.keys() | RUNNING
         ]
@@ -81,7 +80,6 @@ class PointsTo(ImplicitCalls):
         return False
 
     def of(self, node: ast.expr) -> Locations:
-        """The locations that `node` may evaluate to; none for numbers and other plain values."""
         if not self.is_known:
             return frozenset({ANYWHERE})
         if node not in self._current:
@@ -94,7 +92,6 @@ class PointsTo(ImplicitCalls):
         return self._bindings.keys()
 
     def outer(self, name: str) -> Locations:
-        """What a function inside of this scope finds under `name` at any time."""
         bindings = self._bindings.get(name, ())
         found = frozenset().union(*map(self._defined, bindings)) if bindings else NOWHERE
         return found | (self.outside(name) if not bindings or name in self.graph.shared else NOWHERE)
@@ -150,7 +147,6 @@ class PointsTo(ImplicitCalls):
         return frozenset().union(*map(self._defined, updated_by(value)))
 
     def _defined(self, value: Value) -> Locations:
-        """What a variable is given where it is bound."""
         if isinstance(value, Outer):
             is_own = value.name in self._bindings
             if is_own and value.name not in self.graph.shared and not isinstance(self.graph.scope, ast.Module):
@@ -339,14 +335,12 @@ class PointsTo(ImplicitCalls):
             self.kept(node, node)
 
     def _class_body(self, node: ast.ClassDef) -> None:
-        """A class holds what its body binds."""
         within, own = set(own_nodes(node)), self._definition(node, node.name)
         for name in sorted(bound_names(*node.body)):
             bindings = (each for each in self._bindings.get(name, ()) if each.node in within)
             self.cells.store(own, name, NOWHERE.union(*map(self._defined, bindings)))
 
     def _definition(self, node: ast.AST, name: str) -> Locations:
-        """What a definition of a class or function, or an import, binds to its name."""
         return frozenset({_outer(name) if isinstance(self.graph.scope, ast.Module) else made(node)})
 
 

@@ -75,7 +75,6 @@ def converts(name: str) -> bool:
 
 
 def measures(name: str) -> bool:
-    """Does a method or attribute of that name tell of the tensor what its values don't decide?"""
     operation = torch_ops.of_attribute(name) or torch_ops.of_method(name)
     return operation is not None and operation.does("measuring")
 

@@ -82,7 +82,6 @@ class Sharing:
         return _grouped(holders.values())
 
     def _stores(self) -> Iterator[tuple[str, Part]]:
-        """The attributes of objects that are given something, and what."""
         for node in self._program.of_type(ast.Assign, ast.AnnAssign, ast.For, ast.AsyncFor):
             for target, value in bindings_of(node):
                 yield from _bound_attributes(target, (value, (_EACH,) if isinstance(node, LOOPS) else ()))
@@ -123,7 +122,7 @@ class Sharing:
         return _grouped(holders.values())
 
     def _given(self, function: Function) -> Mapping[ast.AST | str, set[Location]]:
-        """What each parameter may be, besides itself: part of another one, or of a variable of a scope around."""
+        """What each parameter may be besides itself: part of another, or of a variable of a scope around."""
         found: defaultdict[ast.AST | str, set[Location]] = defaultdict(set)
         for site in self._program.call_sites(function):
             if not self._program.calls(site, function):
@@ -180,7 +179,6 @@ class Sharing:
                     pending.append(each)
 
     def _through_calls(self, node: ast.AST, path: Path) -> list[Part]:
-        """What callers give for a parameter, or the function that is called returns."""
         if isinstance(node, ast.Call):
             return [(each, path) for each in returned_values(self._program.callee(node))]
         function = self._program.function_of(node) if isinstance(node, ast.arg) else None
@@ -248,7 +246,6 @@ def _is_namespace(node: ast.expr) -> bool:
 
 
 def _bound_attributes(target: ast.expr, part: Part) -> Iterator[tuple[str, Part]]:
-    """The attributes in `target`, to which `part` is assigned, and what each is given of it."""
     source, path = part
     if isinstance(target, ast.Attribute):
         yield target.attr, part

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.found import Fate
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Graph
 from perflint.analysis.ir.occurrences import occurrences
-from perflint.analysis.links import Manner
+from perflint.analysis.links import Fate, Manner
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.dispatch import registers_hooks
 from perflint.analysis.memory.locations import Locations, Write, made
@@ -99,7 +98,6 @@ def _may_call(program: Program, function: Function) -> Iterator[ast.Call]:
 
 
 def _is_linear(program: Program, consumer: Consumer) -> bool:
-    """Does autograd keep nothing of the operand of a consumer?"""
     node = consumer.node
     if isinstance(node, ast.BinOp | ast.AugAssign):
         operation = torch_ops.of_method(f"__{OPERATORS[type(node.op)]}__")
@@ -195,7 +193,6 @@ class _Uses:
         return self.asks(call if is_method and isinstance(call, ast.Call) else attribute)
 
     def _is_asked_in(self, call: ast.Call, node: ast.expr) -> bool:
-        """Follow an argument into a function of the file, or through one of torch."""
         callee = self._program.callee(call)
         if callee is not None:
             parameter = self._program.receiver(node, call, callee)

@@ -29,9 +29,9 @@ _LOOKING = frozenset("shape size dtype device dim ndim amax max expand_as view_a
 class Attention:
     """A softmax of the product `first`, of queries and turned keys, that weighs values in the product `last`.
 
-    The softmax is over `axis` of `scores`: the last one, if that is 2 or 3 and there are no more.
-    `steps` are the nodes that change the scores in between, `kept` those that change the weights by dropout, a cast or
-    a view, and `weights` is the factor of the last product that these end in.
+    It is over `axis` of `scores`: the last one, if that is 2 or 3 and there are no more. `steps` change the scores in
+    between, `kept` the weights, by dropout, a cast or a view; `weights` is the factor of the last product that these
+    end in.
     """
 
     softmax: ast.Call
@@ -78,7 +78,7 @@ def factors(program: Program, node: ast.AST | None) -> tuple[ast.expr, ast.expr]
 
 
 def _softened(program: Program, call: ast.Call) -> tuple[ast.expr, int] | None:
-    """What the call takes the softmax of, and over which axis, which may be the last; None for other calls."""
+    """What the call takes the softmax of, and over which axis, perhaps the last; None for other calls."""
     made = operation(program, call) if getattr(call.func, "attr", "softmax") == "softmax" else None
     found, dim = (made.tensor, made.dim) if made is not None and made.name == "softmax" else (None, None)
     if found is None and program.value(call.func).name in ("torch.nn.Softmax", "torch.nn.Sequential") and call.args:
@@ -93,7 +93,7 @@ def _softened(program: Program, call: ast.Call) -> tuple[ast.expr, int] | None:
 
 
 def _scores(program: Program, node: ast.AST, seen: frozenset[ast.AST]) -> list[ast.AST]:
-    """The nodes through which `node` is a product, scaled, masked, cast or added to; none where it may be another."""
+    """The nodes through which `node` is a product, scaled, masked, cast or added to; none if it may be another."""
     if pair := factors(program, node):
         return [] if path_of(pair[1]).startswith("self.") else [node]
     if isinstance(node, ast.Name):
@@ -132,7 +132,7 @@ def _carried(program: Program, node: ast.AST) -> list[ast.expr]:
 
 
 def _weights(program: Program, node: ast.expr) -> list[ast.AST]:
-    """The nodes through which `node` weighs values, and is read by nobody else; none where it may be."""
+    """The nodes through which `node` weighs values, and is read by nobody else; none otherwise."""
     found: list[ast.AST] = []
     for reader in _readers(program, node):
         parent = program.parent(reader)
@@ -160,7 +160,6 @@ def _readers(program: Program, node: ast.expr) -> list[ast.expr]:
 
 
 def _keeps(program: Program, node: ast.expr, weights: ast.expr) -> bool:
-    """Does `node` drop some of the weights, cast them, or give a view of them?"""
     if not isinstance(node, ast.Call):
         return False
     made = operation(program, node)
@@ -177,7 +176,6 @@ def _is_look(program: Program, name: ast.Name) -> bool:
 
 
 def _is_read_elsewhere(program: Program, scores: list[ast.AST]) -> bool:
-    """Does anything read the scores but what changes them in place, looks at them, or takes their softmax, too?"""
     for bound in (each for each in scores if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)):
         for use in program.get(Flow).graph(bound).uses.get(bound, ()):
             parent = program.parent(use)

@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable
 
 from perflint import torch_ops
+from perflint.analysis.values.classes import MODULES
 from perflint.analysis.values.codes import targets_of, value_at_home, value_of
 from perflint.analysis.values.evaluate import Evaluator
 from perflint.analysis.values.methods import dtype_of, from_entry, method_call, moved_to
 from perflint.analysis.values.operators import Arguments, common_place, received
 from perflint.analysis.values.values import (
-    GUESSED_TENSOR,
     HOST_TENSOR,
+    LIKELY_HOST_TENSOR,
     NUMBER,
     NUMPY,
     OR,
@@ -45,7 +46,6 @@ _MODULE_FACTORIES = (
     "transformers.Auto",
 )
 _TOKENIZERS = ("Tokenizer.from_pretrained", "TokenizerFast.from_pretrained", "Processor.from_pretrained")
-_MODULES = ("module", "rnn", "rnn-cell", "loss", "container", "dropout")
 
 
 def _library_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
@@ -65,14 +65,14 @@ def _library_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments
     if head in ("math", "time", "os", "random"):
         return STRING if head == "os" and rest != "cpu_count" else NUMBER
     if name.endswith("Loader") and "oader" in name:
-        return Value(Kind.LOADER, sure=False, name=name, item=tensor(Place.HOST, sure=False))
+        return Value(Kind.LOADER, sure=False, name=name, item=LIKELY_HOST_TENSOR)
     if name.startswith(_MODULE_FACTORIES) or (name.endswith(".from_pretrained") and ("Model" in name or "For" in name)):
         return Value(Kind.MODULE, sure=False, name="tokenizer" if name.endswith(_TOKENIZERS) else "")
     if name.startswith("torchvision.datasets."):
         return Value(Kind.DATASET, name=name)
     if name.endswith(_TOKENIZERS) or name.rpartition(".")[2][:1].isupper():  # an instance of a class, whatever it is
         return Value(Kind.UNKNOWN, name="tokenizer" if name.endswith(_TOKENIZERS) else name)
-    return _derived(arguments)
+    return arguments.derived
 
 
 # -- Python
@@ -99,8 +99,8 @@ def _builtin(evaluator: Evaluator, name: str, arguments: Arguments) -> Value:
 
 
 def _compute_key(evaluator: Evaluator, key: Value, element: Value) -> None:
-    """Let the function by which `sorted` and the like compare know what it is given."""
-    info = evaluator.functions.get(key.node) if key.node is not None else None
+    """Tell the function by which `sorted` and the like compare what it is given."""
+    info = evaluator.function(key)
     if info is not None and isinstance(info.node, ast.Lambda) and len(info.node.args.args) == 1:
         evaluator.call_function(info, {info.node.args.args[0].arg: element}, None)
 
@@ -132,7 +132,7 @@ _PYTHON: dict[str, Callable[[tuple[Value, ...], Value], Value]] = {
 def _mapped(evaluator: Evaluator, function: Value, iterables: tuple[Value, ...]) -> Value:
     if function.kind is Kind.LIBRARY and function.name in ("builtins.int", "builtins.float", "builtins.len"):
         return NUMBER
-    info = evaluator.functions.get(function.node) if function.node is not None else None
+    info = evaluator.function(function)
     if info is not None and info.returns is not None:
         return info.returns
     item = join_all(map(element_of, iterables))
@@ -148,7 +148,7 @@ def _torch(evaluator: Evaluator, name: str, node: ast.Call, arguments: Arguments
         return _torch_instance(evaluator, made, kind, node, arguments)
     entry = torch_ops.of_function(name)
     if entry is None:
-        return _derived(arguments)
+        return arguments.derived
     entry = arguments.select(entry)
     result = from_entry(entry, _place_of_result(evaluator, entry, arguments))
     typed = arguments.keywords.get("dtype") if result.kind is Kind.TENSOR else None
@@ -166,7 +166,6 @@ def _place_of_result(evaluator: Evaluator, entry: torch_ops.Operation, arguments
 
 
 def _is_pinned(node: ast.Call, arguments: Arguments) -> bool:
-    """Does the loader that is built here pin its batches where there is a device?"""
     given = keyword_of(node, "pin_memory")
     asks = given is not None and re.search("(?i)cuda|gpu|!= 'cpu'", ast.unparse(given)) is not None
     return asks or arguments.keywords.get("pin_memory", UNKNOWN).literal is True
@@ -176,7 +175,7 @@ def _torch_instance(evaluator: Evaluator, name: str, kind: str, node: ast.Call, 
     given, first = arguments.positional, arguments.first
     if name.endswith(_WRAPPERS) and first.kind is Kind.MODULE:
         return first
-    if kind in _MODULES:
+    if kind in MODULES:
         item = join_all(map(element_of, given)) if name.endswith("ModuleList") else join_all(given)
         if name.endswith("ModuleDict") and first.kind is Kind.MAPPING:
             return Value(Kind.MODULE, name=name, items=first.items, item=first.item, keys=first.keys)
@@ -184,7 +183,7 @@ def _torch_instance(evaluator: Evaluator, name: str, kind: str, node: ast.Call, 
         return Value(Kind.MODULE, name=name, items=parts, item=item if item.kind is Kind.MODULE else None)
     if kind == "loader":
         on_device = first.kind is Kind.DATASET and first.item is not None and first.item.on_device
-        batch = sequence_of(first.item or UNKNOWN) if on_device else tensor(Place.HOST, sure=False)
+        batch = sequence_of(first.item or UNKNOWN) if on_device else LIKELY_HOST_TENSOR
         return Value(Kind.LOADER, name=name, item=batch, node=node, pinned=_is_pinned(node, arguments))
     if kind in ("dataset", "iterable-dataset"):
         inner = join_all(given)
@@ -214,9 +213,8 @@ def _device(evaluator: Evaluator, arguments: Arguments) -> Value:
     return Value(Kind.DEVICE, Place.HOST if on_host else Place.DEVICE)
 
 
-def _variable(evaluator: Evaluator, arguments: Arguments) -> Value:
-    wrapped = arguments.first
-    return wrapped._replace(sure=True, name="") if wrapped.kind is Kind.TENSOR else wrapped  # which takes nothing else
+def _surely(value: Value) -> Value:
+    return value._replace(sure=True, name="") if value.kind is Kind.TENSOR else value
 
 
 def _partial(evaluator: Evaluator, arguments: Arguments) -> Value:
@@ -229,7 +227,6 @@ def _chain(evaluator: Evaluator, arguments: Arguments) -> Value:
 
 
 def _named_tuple(evaluator: Evaluator, arguments: Arguments) -> Value:
-    """A class of named tuples, with the names of their fields."""
     fields = arguments.get(1, "field_names") or UNKNOWN
     words = [fields.literal] if isinstance(fields.literal, str) else [each.literal for each in fields.items or ()]
     names = [name for word in words if isinstance(word, str) for name in word.replace(",", " ").split()]
@@ -239,13 +236,8 @@ def _named_tuple(evaluator: Evaluator, arguments: Arguments) -> Value:
 def _fields(fields: Value, arguments: Arguments) -> Value:
     given = dict(zip(fields.keys, arguments.positional, strict=False)) | dict(arguments.keywords)
     if arguments.open or set(given) != set(fields.keys) or len(arguments.positional) > len(fields.keys):
-        return _derived(arguments)
+        return arguments.derived
     return sequence(given[key] for key in map(str, fields.keys))._replace(keys=fields.keys)
-
-
-def _unpacked(evaluator: Evaluator, arguments: Arguments) -> Value:
-    packed = arguments.first
-    return sequence((packed._replace(sure=True) if packed.kind is Kind.TENSOR else packed, HOST_TENSOR))
 
 
 _HANDLERS: dict[str, Callable[[Evaluator, Arguments], Value]] = {
@@ -257,12 +249,14 @@ _HANDLERS: dict[str, Callable[[Evaluator, Arguments], Value]] = {
         _first,
     ),
     "torch.device": _device,
-    "torch.autograd.Variable": _variable,
+    "torch.autograd.Variable": lambda evaluator, arguments: _surely(arguments.first),  # which takes nothing else
     "torch.from_numpy": lambda evaluator, arguments: HOST_TENSOR,
     "torch.nn.utils.clip_grad_norm_": lambda evaluator, arguments: tensor(evaluator.module_place),
     # its attribute `data` is a tensor
     "torch.nn.utils.rnn.pack_padded_sequence": lambda evaluator, arguments: arguments.first._replace(sure=False),
-    "torch.nn.utils.rnn.pad_packed_sequence": _unpacked,
+    "torch.nn.utils.rnn.pad_packed_sequence": lambda evaluator, arguments: sequence(
+        (_surely(arguments.first), HOST_TENSOR)
+    ),
     "torch.cuda.is_available": lambda evaluator, arguments: NUMBER,
     "functools.partial": _partial,
     "itertools.chain": _chain,
@@ -277,7 +271,7 @@ def call_value(evaluator: Evaluator, node: ast.Call) -> Value:
     callee = evaluator.evaluate(node.func)
     arguments = Arguments.of(evaluator.evaluate, node)
     for value in arguments.all:
-        info = evaluator.functions.get(value.node) if value.kind is Kind.FUNCTION and value.node is not None else None
+        info = evaluator.function(value) if value.kind is Kind.FUNCTION else None
         if info is not None:  # a callback: called from here, as far as heat is concerned
             evaluator.call_function(info, {}, node)
     return _apply(evaluator, callee, node, arguments)
@@ -304,7 +298,7 @@ def _apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Argum
         info = evaluator.classes[callee.node].method("__call__")
         if info is not None:
             return _call_function(evaluator, Value(Kind.FUNCTION, node=info.node, owner=callee), node, arguments)
-    result = _derived(arguments)
+    result = arguments.derived
     if callee.kind is Kind.UNKNOWN and result.kind is Kind.UNKNOWN and callee.name.rpartition(".")[2][:1].isupper():
         return callee  # an instance of that class, whatever it is; with tensors, it is the instance that is called
     return result
@@ -317,7 +311,7 @@ def _summarised(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
         meant = (({"owner": owner._replace(name=each)} if owner else {"name": each}) for each in names.split(OR))
         found = [_summarised(evaluator, callee._replace(**each), node, arguments) for each in meant]
         return None if None in found else join_all(filter(None, found))
-    info = evaluator.classes.get(callee.owner.node) if callee.owner is not None and callee.owner.node else None
+    info = evaluator.class_of(callee.owner)
     targets = targets_of(callee, info.base_names if info is not None else (), node)
     target = next((each for each in targets if each in evaluator.summaries), "")
     returns = evaluator.summaries[target].returns if target else ""
@@ -351,13 +345,8 @@ def _made_by(target: str, value: Value, *, pinned: bool) -> Value:
     return value._replace(items=tuple(_made_by(f"{target}.{i}", v, pinned=pinned) for i, v in enumerate(value.items)))
 
 
-def _derived(arguments: Arguments) -> Value:
-    """What an unknown call likely gives: something on the device if it was given device tensors."""
-    return GUESSED_TENSOR if arguments.on_device else UNKNOWN
-
-
 def _call_module(evaluator: Evaluator, module: Value, node: ast.Call, arguments: Arguments) -> Value:
-    info = evaluator.classes.get(module.node) if module.node is not None else None
+    info = evaluator.class_of(module)
     forward = info.method("forward") if info is not None else None
     if forward is not None:
         result = _call_function(evaluator, Value(Kind.FUNCTION, node=forward.node, owner=module), node, arguments)
@@ -374,20 +363,20 @@ def _call_module(evaluator: Evaluator, module: Value, node: ast.Call, arguments:
 
 
 def _call_function(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
-    info = evaluator.functions.get(callee.node) if callee.node is not None else None
+    info = evaluator.function(callee)
     if info is None:
-        return _derived(arguments)
+        return arguments.derived
     evaluator.callees[node] = info
     given = received(info.node, arguments, callee.owner)
     result = evaluator.call_function(info, given, node)
     if info.yields is not None and (walked := given.get(info.handed_on, UNKNOWN)).kind is not Kind.UNKNOWN:
         return _items_of(walked)
-    owner = evaluator.classes.get(callee.owner.node) if callee.owner is not None and callee.owner.node else None
+    owner = evaluator.class_of(callee.owner)
     for override in owner.overriding(info.name) if owner is not None else ():
         result = join(result, evaluator.call_function(override, received(override.node, arguments, UNKNOWN), node))
     if isinstance(node.func, ast.Attribute):
         evaluator.frame.forget(path_of(node.func.value).partition(".")[0])  # the method may have assigned them
-    return result if result.kind is not Kind.UNKNOWN else _derived(arguments)
+    return result if result.kind is not Kind.UNKNOWN else arguments.derived
 
 
 def _construct(evaluator: Evaluator, cls: ast.AST, node: ast.Call, arguments: Arguments) -> Value:
@@ -396,4 +385,4 @@ def _construct(evaluator: Evaluator, cls: ast.AST, node: ast.Call, arguments: Ar
     if init is not None:
         evaluator.callees[node] = init
         evaluator.call_function(init, received(init.node, arguments, instance), node)
-    return instance._replace(item=tensor(Place.HOST, sure=False)) if instance.kind is Kind.LOADER else instance
+    return instance._replace(item=LIKELY_HOST_TENSOR) if instance.kind is Kind.LOADER else instance

@@ -62,7 +62,7 @@ def argument_code(value: Value) -> str:
 
 
 def class_name(value: Value) -> str:
-    """The class of which `value` is an instance, as its file knows it; a class of its own after an @, else empty."""
+    """The class of the object `value`, as its file knows it; one of its own after an @; else empty."""
     if isinstance(value.node, ast.ClassDef) and value.kind is Kind.MODULE and value.sure:
         return f"@{value.node.name}"
     head, _, last = value.name.rpartition(".")
@@ -122,7 +122,6 @@ def _read(code: str, codes: Iterator[str], place: Place) -> Value:
 
 
 def _read_elements(codes: Iterator[str], place: Place) -> list[Value]:
-    """The values up to the bracket that closes."""
     parts = []
     for code in codes:
         if code in ")]}":
@@ -140,7 +139,7 @@ _SWITCHES = frozenset({"train", "eval"})  # which every module has
 
 
 def named_functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """The functions that other files can call, by the name that they have there: `function` or `Class.method`."""
+    """The functions that other files can call, by their name there: `function` or `Class.method`."""
     for statement in tree.body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
             yield statement.name, statement
@@ -155,7 +154,6 @@ def _is_common(method: str) -> bool:
 
 
 def _may_be_of_project(method: str, owner: Value, node: ast.Call) -> bool:
-    """Is a method of an object that is not known likely one that the project defines?"""
     if owner.kind is Kind.MODULE:
         return method not in _SWITCHES
     is_of_mapping = method != "update" or len(node.args) == 1 or node.keywords  # or `agent.update(buffer, step)`
@@ -170,7 +168,7 @@ def receives_tensors(calls: Sequence[HotCall]) -> bool:
 def arguments_of(
     call: HotCall, owned: Callable[[str], Value] | None = None
 ) -> tuple[tuple[Value, ...], dict[str, Value]]:
-    """What a call gives, with classes of objects where `owned` gives an instance of one of the file, by its name."""
+    """What a call gives, with objects of classes of the file where `owned` gives them, by their names."""
     named = call.classes if owned is not None else ()
     classes = {at: owned(name) if owned and "." not in name else Value(Kind.UNKNOWN, name=name) for at, name in named}
     positional = tuple(classes.get(str(at), value) for at, value in enumerate(_values_of(call.positional)))
@@ -178,9 +176,9 @@ def arguments_of(
 
 
 def targets_of(callee: Value, bases: Iterable[str], node: ast.Call) -> Iterator[str]:
-    """What `node`, of `callee`, may reach in other files; of a method, `bases` are those of the class of its object.
+    """What `node`, of `callee`, may reach in other files; of a method, `bases` are those of its object's class.
 
-    Of a class of this file itself, these are the methods that it inherits, not those that override its own.
+    Of a class of this file, these are the methods that it inherits, not those that override its own.
     """
     if callee.name and callee.kind in (Kind.LIBRARY, Kind.UNKNOWN, Kind.MODULE):
         for name in callee.name.split(OR):

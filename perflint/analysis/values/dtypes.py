@@ -27,8 +27,8 @@ _EXACT = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)  # of integers, the
 class NumberType(NamedTuple):
     """What is known of the numbers in a value: `kind` is FLOAT or INTEGER (bools count as such) where all are.
 
-    `is_wide`: of integers, that they have 64 bits, so that adding them up neither wraps nor fails. `is_real`: none is
-    complex. `is_python`: it is a number of Python, and no bool.
+    `is_wide`: integers of 64 bits, so that adding them up neither wraps nor fails. `is_real`: none is complex.
+    `is_python`: a number of Python, and no bool.
     """
 
     kind: str = UNKNOWN
@@ -47,23 +47,22 @@ def number_kind(program: Program, node: ast.expr) -> str:
 
 
 def is_wide_integer(program: Program, node: ast.expr) -> bool:
-    """Does `node`, which holds integers, hold them in 64 bits, so that adding them up neither wraps nor fails?"""
+    """Does `node`, which holds integers, hold them in 64 bits?"""
     return _numbers(program, node).is_wide
 
 
 def is_integer(program: Program, node: ast.expr) -> bool:
-    """Is `node` certainly an integer of Python: a size, a count, or arithmetic on them?"""
+    """Is it surely an integer of Python: a size, a count, or arithmetic on them?"""
     numbers = _numbers(program, node)
     return numbers.is_python and numbers.kind == INTEGER
 
 
 def may_be_complex(program: Program, node: ast.expr) -> bool:
-    """Does the file compute with complex numbers, of which `node` may be one?"""
     return program.get(_computes_complex) and not _numbers(program, node).is_real
 
 
 def assigned(program: Program, node: ast.Name) -> list[ast.expr] | None:
-    """What the variable `node` may have been assigned there, also by adding; None where something else sets it too."""
+    """What the variable may have been assigned, also by adding; None where something else sets it too."""
     values = program.get(Flow).graph(node).definitions(node)
     made = [each.source for each in values if isinstance(each, Definition) and not each.steps]
     sources = [each for each in made if each is not None]
@@ -269,7 +268,6 @@ def _made(program: Program, module: ast.expr, depth: int = 3) -> Iterator[ast.ex
 
 
 def _is_mean_loss(program: Program, made: ast.Call) -> bool:
-    """Is it one of torch's modules for losses, which gives the mean of all, as it does unless it is told?"""
     is_loss = torch_ops.class_kind(program.qualified(made.func)) == "loss"
     return is_loss and not made.args and not _is_told(made)
 

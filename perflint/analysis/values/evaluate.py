@@ -61,6 +61,12 @@ class Evaluator(ABC):
         self.round = 0
         self.changes = 0  # of the classes and the star imports: everything depends on these
 
+    def function(self, value: Value) -> FunctionInfo | None:
+        return self.functions.get(value.node) if value.node is not None else None
+
+    def class_of(self, value: Value | None) -> ClassInfo | None:
+        return self.classes.get(value.node) if value is not None and value.node is not None else None
+
     def release(self) -> None:
         """Break the circles of functions, classes and frames, which else wait for the garbage collector."""
         for info in (*self.functions.values(), *self.classes.values()):
@@ -80,7 +86,7 @@ class Evaluator(ABC):
 
     @property
     def usual_place(self) -> Place:
-        """Where tensors are of which nothing tells it: where a module computes, in what it does when it is used."""
+        """Where tensors are of which nothing tells it: in what a module does, where that computes."""
         function = self.frame.function
         if function is None or function.owner is None or function.name == "__init__":
             return Place.UNKNOWN
@@ -169,7 +175,7 @@ class Evaluator(ABC):
         return Value(Kind.METHOD, name=name, owner=base, sure=known)
 
     def _member(self, base: Value, name: str) -> Value | None:
-        info = self.classes.get(base.node) if base.node is not None else None
+        info = self.class_of(base)
         if info is None:
             return None
         method = info.method(name)

@@ -8,11 +8,17 @@ from typing import Any
 
 from perflint.analysis.links import HotCall
 from perflint.analysis.values.calls import call_value
-from perflint.analysis.values.classes import ClassInfo, Frame, FunctionInfo, joined, kind_of_base, names_module
+from perflint.analysis.values.classes import (
+    ClassInfo,
+    Frame,
+    FunctionInfo,
+    annotated_fields,
+    joined,
+    parameter_values,
+)
 from perflint.analysis.values.codes import arguments_of
 from perflint.analysis.values.evaluate import Evaluator, is_vague
 from perflint.analysis.values.operators import Arguments, arithmetic, moved_by_choice, received, refined
-from perflint.analysis.values.parameters import annotated_fields, parameter_values
 from perflint.analysis.values.values import (
     LIKELY_HOST_TENSOR,
     LIKELY_LOADER,
@@ -63,7 +69,7 @@ class Executor(Evaluator):
     call = call_value
 
     def call_function(self, info: FunctionInfo, arguments: dict[str, Value], site: ast.Call | None) -> Value:
-        """What a call at `site` gives; evaluates the body if this round has not, or if its arguments are news."""
+        """What a call at `site` gives; evaluates the body if this round has not, or with new arguments."""
         if site is not None and site not in info.call_sites:
             info.call_sites.append(site)
         if info.receive(arguments) and not self._holds(info):
@@ -73,7 +79,7 @@ class Executor(Evaluator):
         return info.returns or UNKNOWN
 
     def _update(self, info: FunctionInfo) -> None:
-        """Evaluate the body if something on which it depends has changed since, which each round looks into once."""
+        """Evaluate the body if something on which it depends has changed, which each round looks into once."""
         if info.active or self._evaluations.get(info.node, 0) >= _EVALUATIONS_PER_ROUND:
             return
         is_checked, info.round = info.round == self.round, self.round
@@ -81,11 +87,13 @@ class Executor(Evaluator):
             self._evaluate_body(info)
 
     def _holds(self, info: FunctionInfo) -> bool:
-        """Would the latest evaluation come out the same, as what was received makes no parameter another?"""
         frame = info.frame
-        if frame is None or info.active or parameter_values(self, info) != frame.given:
+        if frame is None or info.active or self._given(info) != frame.given:
             return False
         return not self._is_stale(frame)
+
+    def _given(self, info: FunctionInfo) -> dict[str, Value]:
+        return parameter_values(info, self.module_place, is_demo=self.is_demo)
 
     def _is_stale(self, frame: Frame) -> bool:
         if frame.is_open or frame.changes != self.changes:
@@ -104,9 +112,9 @@ class Executor(Evaluator):
         self._evaluations[info.node] = self._evaluations.get(info.node, 0) + 1
         info.active = True
         outer = self.frame
-        given = parameter_values(self, info)
+        given = self._given(info)
         self.frame = info.frame = Frame({**given}, info.parent, info, given=given)
-        for path, value in annotated_fields(self, info).items():
+        for path, value in annotated_fields(info).items():
             self.frame.bind_path(path, value)
         before, info.returns, info.yields = info.returns, None, None
         if isinstance(info.node, ast.Lambda):
@@ -164,12 +172,7 @@ class Executor(Evaluator):
         info = self.classes.setdefault(node, ClassInfo(node))
         before = info.bases, info.base_names, info.kind, len(info.methods)
         own = [self.classes[base.node] for base in bases if base.kind is Kind.CLASS and base.node in self.classes]
-        info.bases = tuple(base for base in own if info not in base.lineage())  # it may have taken its base's place
-        info.base_names = tuple(base.name for base in bases if base.kind in (Kind.LIBRARY, Kind.UNKNOWN) and base.name)
-        info.kind = next((kind for name in info.base_names if (kind := kind_of_base(name))), "")
-        for base in info.bases:
-            if info not in base.subclasses:
-                base.subclasses.append(info)
+        info.derive(own, [base.name for base in bases if base.kind in (Kind.LIBRARY, Kind.UNKNOWN) and base.name])
         self.frame.env[node.name] = Value(Kind.CLASS, node=node)
         outer = self.frame
         self.frame = Frame({}, outer, outer.function, reads=outer.reads)
@@ -183,8 +186,7 @@ class Executor(Evaluator):
         for name, value in self.frame.env.items():
             info.assign(name, value)
         if not info.kind and not info.bases:
-            info.kind = info.kind_by_methods()
-            info.is_guess = info.kind == "module" and not any(map(names_module, info.base_names))
+            info.guess_kind()
         self.changes += before != (info.bases, info.base_names, info.kind, len(info.methods))
         self.frame = outer
 
@@ -198,7 +200,6 @@ class Executor(Evaluator):
     # -- bindings
 
     def assign(self, target: ast.expr, value: Value) -> None:
-        """Bind what is known to a target of any form."""
         if target.__class__ in (ast.Name, ast.Attribute) and is_vague(value):
             value = self.by_role(target, value)
         if isinstance(target, ast.Name):
@@ -220,7 +221,7 @@ class Executor(Evaluator):
         path = path_of(target)
         if path:
             self.frame.bind_path(path, value)
-        info = self.classes.get(base.node) if base.node is not None else None
+        info = self.class_of(base)
         if info is not None:
             info.assign(target.attr, value)
             self.frame.reads.setdefault((info, target.attr), info.attribute(target.attr))

@@ -14,14 +14,26 @@ from perflint.analysis.data.loaders import Loaders
 from perflint.analysis.data.origins import edits_of
 from perflint.analysis.data.starts import Starts
 from perflint.analysis.facts import Program
-from perflint.analysis.found import GradMode, Heat
 from perflint.analysis.heat.freshness import draws_data
 from perflint.analysis.heat.syncs import is_needed
-from perflint.analysis.links import ALONE, LOADERS, NOWHERE, Context, HotCall, Links, Manner, Says, Summary, nearest
+from perflint.analysis.links import (
+    ALONE,
+    LOADERS,
+    NOWHERE,
+    Context,
+    GradMode,
+    Heat,
+    HotCall,
+    Links,
+    Manner,
+    Says,
+    Summary,
+    nearest,
+)
 from perflint.analysis.loops.kinds import SWITCHES, Loops
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.codes import SHARED, argument_code, class_name, named_functions, result_code
-from perflint.analysis.values.device_use import imported, rebinds_of
+from perflint.analysis.values.hints import imported, rebinds_of
 from perflint.analysis.values.queries import Reaching, result_queries, step_queries
 from perflint.analysis.values.values import ELSEWHERE, OR, Kind
 from perflint.syntax.scopes import arguments_of, handed_on, is_static, parameters_of
@@ -107,7 +119,6 @@ def _returns(program: Program, function: ast.FunctionDef | ast.AsyncFunctionDef)
 
 
 def _loader_summaries(program: Program) -> Iterator[Summary]:
-    """A summary for each class of loaders that may have workers, or are built as torch's are."""
     for node in program.of_type(ast.ClassDef) if "Loader" in program.text else ():
         summary = Summary(node.name, LOADERS if program.get(Loaders).takes_options(node) else "")
         if program.get(_may_start):
@@ -117,7 +128,6 @@ def _loader_summaries(program: Program) -> Iterator[Summary]:
 
 
 def _start_queries(program: Program) -> set[str]:
-    """The functions of other files that decide whether the file, run as a script, starts processes."""
     program.get(Starts).first()
     return program.get(Starts).queried
 
@@ -168,7 +178,6 @@ def _handed_on(program: Program) -> Iterator[tuple[str, str]]:
 
 
 def _membership(program: Program) -> tuple[tuple[str, ...], Says]:
-    """What the file imports and says as a part of programs; tests are part of none."""
     return ((), Says.NOTHING) if program.is_test else (imported(program.tree), program.says)
 
 
@@ -194,7 +203,6 @@ def _hot_calls(program: Program, reaching: Reaching, heats: Mapping[ast.Call, He
 
 
 def _manner_queries(program: Program, context: Context) -> tuple[tuple[str, Manner], ...]:
-    """The functions of which the program asks, or has been told, how others call them."""
     found = dict(program.asked.manners)
     for name, manner in context.manners:
         found[name] = found.get(name, Manner.PLAIN) | manner
@@ -249,7 +257,6 @@ def _mode_given(program: Program, node: ast.Call) -> Manner:
 
 
 def _is_needed(program: Program, node: ast.Call) -> bool:
-    """Does what the call gives go into an environment's step? Then the function has to bring it to the host."""
     return program.get(_may_step) and is_needed(program, node, _DEPTH)
 
 

@@ -12,7 +12,6 @@ from perflint.analysis.values.operators import Arguments, common_place
 from perflint.analysis.values.values import (
     DEVICE_TENSOR,
     GUESSED,
-    GUESSED_TENSOR,
     NONE,
     NUMBER,
     NUMPY,
@@ -42,7 +41,6 @@ MODULE_SELF = frozenset(
 
 
 def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
-    """What `owner.name(arguments)` gives."""
     owner, name = callee.owner or UNKNOWN, callee.name
     if owner.kind is Kind.TENSOR:
         if not owner.sure and is_tensor_only(name, sliced=_is_sliced(node)):  # else the call would have failed
@@ -70,7 +68,7 @@ def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
 
 
 def _of_super(evaluator: Evaluator, node: ast.Call) -> Value | None:
-    """The module of which `super().to(device)`, or the like, calls a method that it inherits."""
+    """The module of which `super().to(device)`, or the like, calls an inherited method."""
     receiver, function = getattr(node.func, "value", None), evaluator.frame.function
     is_super = isinstance(receiver, ast.Call) and path_of(receiver.func) == "super"
     owner = function.owner if is_super and function is not None else None
@@ -78,7 +76,7 @@ def _of_super(evaluator: Evaluator, node: ast.Call) -> Value | None:
 
 
 def _rebind(evaluator: Evaluator, node: ast.Call, value: Value) -> None:
-    """After a method changed its object, or told what it is: give its name, or attribute of self, the new value."""
+    """After a method changed its object, or told what it is: bind its name, or attribute, anew."""
     if isinstance(node.func, ast.Attribute) and path_of(node.func.value):  # not so for `add = rows.append`
         evaluator.assign(node.func.value, value)
     elif _is_sliced(node) and path_of(whole := node.func.value.value):  # type: ignore[attr-defined]
@@ -94,7 +92,6 @@ def _is_sliced(node: ast.Call) -> bool:
 
 
 def from_entry(entry: torch_ops.Operation, place: Place, *, sure: bool = True) -> Value:
-    """The value of a call that the table describes."""
     if entry.result == "tensor":
         return tensor(place, sure=sure, dtype=entry.dtype)
     if entry.result in ("tuple", "tensors"):
@@ -193,7 +190,7 @@ _OF_MODULES: dict[str, Callable[[Value], Value]] = {  # what they give, by the v
 def _register_buffer(evaluator: Evaluator, owner: Value, arguments: Arguments) -> None:
     """Know the attribute that a module gets: it moves with the module."""
     label, value = arguments.get(0, "name"), arguments.get(1, "tensor")
-    info = evaluator.classes.get(owner.node) if owner.node is not None else None
+    info = evaluator.class_of(owner)
     if info is not None and label is not None and isinstance(label.literal, str) and value is not None:
         moved = value._replace(place=evaluator.module_place) if value.kind is Kind.TENSOR else value
         info.assign(label.literal, moved)
@@ -262,4 +259,4 @@ def _on_unknown(evaluator: Evaluator, owner: Value, name: str, arguments: Argume
     if entry is not None:
         others = [value for value in arguments.all if value.kind is Kind.TENSOR]
         return from_entry(arguments.select(entry), common_place(others) if others else evaluator.usual_place)
-    return GUESSED_TENSOR if arguments.on_device else UNKNOWN
+    return arguments.derived

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from perflint import torch_ops
 from perflint.analysis.values.values import (
     GUESSED,
+    GUESSED_TENSOR,
+    LIKELY_HOST_TENSOR,
     LIKELY_LOADER,
     NONE,
     NUMBER,
@@ -116,7 +118,7 @@ def subscript(base: Value, index: Value, node: ast.expr) -> Value:
     if base.kind is Kind.MODULE:
         return base.item or Value(Kind.MODULE, sure=False)
     if base.kind is Kind.DATASET:
-        return tensor(Place.HOST, sure=False)
+        return LIKELY_HOST_TENSOR
     if base.kind is Kind.LOADER and not base.sure and index.is_literal:  # which no loader allows: of several loaders
         return LIKELY_LOADER
     if base.kind in (Kind.NUMPY, Kind.STRING):
@@ -177,6 +179,11 @@ class Arguments(NamedTuple):
     @property
     def on_device(self) -> bool:
         return any(value.on_device for value in self.tensors)
+
+    @property
+    def derived(self) -> Value:
+        """What an unknown call with these likely gives: something on the device if it was given device tensors."""
+        return GUESSED_TENSOR if self.on_device else UNKNOWN
 
     def get(self, position: int, keyword: str) -> Value | None:
         if keyword in self.keywords:

@@ -10,7 +10,7 @@ from typing import Any
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.found import Heat
+from perflint.analysis.links import Heat
 from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.values.values import GUESSED, Kind, Place
 from perflint.syntax.scopes import arguments_of, parameters_of
@@ -65,7 +65,6 @@ def _is_looped(program: Program, node: ast.Call) -> bool:
 
 
 def _hot_reads(program: Program) -> Iterator[ast.expr]:
-    """The expressions whose values hot code may read."""
     kinds: tuple[type[ast.AST], ...] = (ast.Call, ast.FormattedValue, ast.Subscript, *_BRANCHES)
     for node in (node for kind in kinds for node in program.of_type(kind)):  # in any order, which takes no sorting
         read = _read_by(program, node)
@@ -75,7 +74,7 @@ def _hot_reads(program: Program) -> Iterator[ast.expr]:
 
 
 def _walked(program: Program, reaching: Reaching) -> Iterator[ast.expr]:
-    """What loops take batches out of that the file moves to the device, where it may be a loader of another file's.
+    """What loops take batches out of that the file moves to the device, perhaps loaders of other files.
 
     And the likely loaders that calls are given, which may walk them, or that are told how many workers to start.
     """
@@ -128,7 +127,6 @@ class _Sources:
 
     @cached_property
     def _bound(self) -> Mapping[tuple[ast.AST | None, str], list[ast.expr]]:
-        """What each variable of a function, or attribute of any object, is given."""
         found: defaultdict[tuple[ast.AST | None, str], list[ast.expr]] = defaultdict(list)
         for node in self._program.of_type(ast.Assign, ast.AugAssign, ast.For, ast.With, *COMPREHENSIONS):
             bindings: list[Any] = getattr(node, "generators", None) or getattr(node, "items", None) or [node]
@@ -139,7 +137,6 @@ class _Sources:
         return found
 
     def follow(self, expression: ast.expr) -> None:
-        """Find the calls behind `expression` that reach other files."""
         pending: list[ast.AST] = [expression]
         while pending:
             for node in own_nodes(pending.pop()):

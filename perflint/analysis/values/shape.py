@@ -27,7 +27,6 @@ class Shape(NamedTuple):
         return self if self.rank is not None else self._replace(least=max(self.least, axes))
 
     def replaced(self, axis: int, sizes: tuple[str, ...]) -> Shape:
-        """The shape with one axis replaced by others."""
         if self.rank is not None and not -self.rank <= axis < self.rank:
             return NOTHING
         return self._spliced(axis, 1, sizes)
@@ -50,7 +49,6 @@ class Shape(NamedTuple):
         return Shape(None, (), (*padded[:at], *sizes, *padded[at + taken :]), least)
 
     def swapped(self, one: int, other: int) -> Shape:
-        """The shape with two axes exchanged."""
         if self.rank is not None:
             if not all(-self.rank <= axis < self.rank for axis in (one, other)):
                 return NOTHING
@@ -101,7 +99,6 @@ def broadcast(one: Shape, other: Shape) -> Shape:
 
 
 def either(shapes: set[Shape]) -> Shape:
-    """What is known of a shape that is one of `shapes`."""
     if len(shapes) == 1:
         return next(iter(shapes))
     return Shape(None, least=min((each.least for each in shapes), default=0))

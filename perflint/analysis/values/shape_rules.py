@@ -63,14 +63,13 @@ class ShapeRules(ABC):
         return rule(self, shape, call) if rule is not None else NOTHING
 
     def is_pair(self, node: ast.expr) -> bool:
-        """Is it `x.max(dim)` or `x.topk(k)`, values and indices, each of the shape that the call is said to have?"""
+        """Is it `x.max(dim)` or `x.topk(k)`, values and indices, each of the call's shape?"""
         call = operation(self.program, node)
         if call is None or call.tensor is None or not call.does.does("pairing"):
             return False
         return call.name in ("sort", "topk") or bool(call.arguments or call.call.keywords)
 
     def _made(self, call: TorchCall) -> Shape:
-        """The shape of what is made of no tensor."""
         name, given = call.name, list(call.arguments)
         if call.does.does("line"):
             return known((self.size(given[0]) if name == "arange" and len(given) == 1 else "",))
@@ -104,7 +103,6 @@ class ShapeRules(ABC):
         return known(tuple(same))
 
     def _of_class(self, node: ast.Call) -> Shape:
-        """What a module gives, and what wraps or makes a tensor by a name of a class."""
         name = self.program.qualified(node.func)
         if name in _WRAPPERS and node.args:
             return self.shape(node.args[0])
@@ -121,7 +119,6 @@ class ShapeRules(ABC):
         return known(("",) * shape.rank) if shape.rank is not None and _keeps_rank(module) else NOTHING
 
     def broadcast(self, left: ast.expr, right: ast.expr) -> Shape:
-        """The shape of an elementwise result."""
         for number, other in ((right, left), (left, right)):
             if self.program.value(number).kind is Kind.NUMBER or isinstance(number, ast.Constant):
                 return self.shape(other)
@@ -130,7 +127,7 @@ class ShapeRules(ABC):
     def from_sizes(self, arguments: list[ast.expr], *, made: bool = False) -> Shape:
         """The shape that sizes ask for: one by one, in a tuple or list, or all those of another tensor.
 
-        A single argument of which nothing is known is one size where a tensor is `made`.
+        A single unknown argument is one size where a tensor is `made`.
         """
         if len(arguments) != 1 or isinstance(arguments[0], ast.Tuple | ast.List | ast.Starred):
             return self.expand(_listed(arguments)) if arguments else NOTHING
@@ -140,7 +137,7 @@ class ShapeRules(ABC):
         return self.expand(arguments) if self._is_size(arguments[0], likely=made) else NOTHING
 
     def _is_size(self, node: ast.expr, *, likely: bool) -> bool:
-        """Is it a number, or, where `likely` is enough, something unknown whose name doesn't speak of several?"""
+        """Is it a number, or, where `likely` is enough, something unknown not called like several?"""
         kind = self.program.value(node).kind
         if kind is not Kind.UNKNOWN or not likely:
             return kind is Kind.NUMBER or integer(node) is not None
@@ -182,7 +179,6 @@ def sized(node: ast.expr) -> ast.expr | None:
 
 
 def _keeps_rank(module: Value) -> bool:
-    """Is `module` surely a layer, or a row of layers, that keeps the number of axes?"""
     if module.name == "torch.nn.Sequential":
         return bool(module.items) and all(each.sure and _keeps_rank(each) for each in module.items or ())
     return bool(_KEEP_RANK.fullmatch(module.name))
@@ -351,7 +347,6 @@ def ranked(test: ast.expr) -> tuple[ast.expr, int] | None:
 
 
 def _unpacking(program: Program, tensor: ast.AST) -> ast.Assign | None:
-    """The statement that gives each size of `tensor` a name."""
     around = program.ancestors(tensor)
     sizes = next(around)
     if isinstance(sizes, ast.Attribute) and sizes.attr == "size":

@@ -30,7 +30,6 @@ class Shapes(ShapeRules):
         self._asked = set[ast.expr]()  # what else has the rank of a tensor, while it is looked into
 
     def shape(self, node: ast.expr) -> Shape:
-        """What is known of the shape of a tensor."""
         if node in self._known:
             return self._known[node]
         if self._depth > _DEPTH:
@@ -47,11 +46,9 @@ class Shapes(ShapeRules):
         return shape
 
     def least(self, node: ast.expr) -> int:
-        """How many axes the tensor has at least: what is done to it counts, for it would fail with fewer."""
         return self.shape(node).least
 
     def size(self, node: ast.expr) -> str:
-        """The symbol of a number."""
         last, measured = self._counted(node)
         if measured is not None:
             return self.shape(measured[0]).size(measured[1])
@@ -61,7 +58,7 @@ class Shapes(ShapeRules):
         return self._counted(node)[1]
 
     def _counted(self, node: ast.expr) -> tuple[ast.expr, tuple[ast.expr, int] | None]:
-        """The expression that a number is, behind names, with the tensor and the axis of which it is the size."""
+        """The expression that a number is, behind names, with the tensor and axis of which it is the size."""
         measured, definitions = axis_of(node), self._definitions(node)
         if measured is not None or len(definitions) != 1:
             return node, measured
@@ -127,7 +124,6 @@ class Shapes(ShapeRules):
         return [each for each in found if isinstance(each, Definition)] or found
 
     def _assigned(self, value: Value) -> ast.expr | None:
-        """The expression that a name is assigned, or stands for a part of it that has the same shape."""
         if not isinstance(value, Definition):
             return None
         if isinstance(value.node, ast.arg):
@@ -142,7 +138,6 @@ class Shapes(ShapeRules):
         return items[0] if len(items) == 1 else None
 
     def _measured(self, value: Value) -> tuple[ast.expr, int] | None:
-        """The tensor, and the axis of it, whose size a name is given."""
         if not isinstance(value, Definition) or value.source is None or value.updates is not None:
             return None
         if not value.steps:
@@ -178,10 +173,7 @@ class Shapes(ShapeRules):
         return self.broadcast(node.left, node.comparators[0]) if isinstance(node, ast.Compare) else NOTHING
 
     def _seen_from(self, node: ast.expr, value: ast.expr, *, returned: bool) -> Shape:
-        """The shape of `value`, without sizes that mean nothing, or something else, where `node` stands.
-
-        What is local to one call means the same in functions that it calls.
-        """
+        """The shape of `value`, without sizes that mean nothing, or something else, where `node` stands."""
         shape = self.shape(value)
         here, there = self.program.function_of(node), self.program.function_of(value)
         if here is there or there is None:
@@ -197,7 +189,6 @@ class Shapes(ShapeRules):
         )
 
     def elements(self, node: ast.expr) -> list[ast.expr]:
-        """Tensors of a list, of one shape as far as a concatenation or stack wants it: those that are known."""
         if self._depth > _DEPTH:
             return []  # a list that is made of itself
         self._depth += 1
@@ -267,12 +258,11 @@ class Shapes(ShapeRules):
     # -- what is done to a tensor
 
     def _uses(self, node: ast.expr) -> Sequence[ast.expr]:
-        """The places that read this very value, here or elsewhere in the function."""
         value = self._flow.graph(node).value(node) if isinstance(node, ast.Name) else None
         return value.uses if value is not None and value.uses else [node]
 
     def _needed(self, node: ast.expr) -> int:
-        """The axes that the uses of a value need, but under conditions that need not hold for `node` as well."""
+        """The axes that the uses of a value need, but under conditions that need not hold for `node`."""
         around = set(self.program.ancestors(node))
         tried = (ast.If, ast.IfExp, *TRIES)
         return max(
@@ -285,7 +275,6 @@ class Shapes(ShapeRules):
         )
 
     def _required(self, use: ast.expr) -> int:
-        """The axes that this use needs."""
         parent = self.program.parent(use)
         if isinstance(parent, ast.Subscript) and parent.value is use:
             return sum(isinstance(each, ast.Slice) or self._is_number(each) for each in elements_of(parent.slice))
@@ -361,7 +350,7 @@ def _is_basic(index: ast.expr) -> bool:
 
 
 def gathers(program: Program, node: ast.Subscript) -> bool:
-    """Does it copy the elements of a tensor that others name? One of no axes gives a view, as a number does."""
+    """Does it copy the elements of a tensor that others name? One of no axes gives a view."""
     base = program.value(node.value)
     is_tensor = base.kind is Kind.TENSOR and base.sure
     return is_tensor and any(_is_index(program, each) for each in elements_of(node.slice))

@@ -50,11 +50,11 @@ Constant = None | bool | int | float | complex | str | bytes
 class Value(NamedTuple):
     """What is known of a value.
 
-    `sure` is False where the kind is the likely one (what an unknown call on device tensors gives, say), not a proven
-    one. `items` are the parts of a tuple of known length or the values of a mapping, whose keys are then in `keys`;
-    `item` is what iteration yields. `literal` holds a constant where `is_literal`. `periodic`: true once in many steps.
-    `pinned`: a loader whose batches lie in pinned memory for sure. The `owner` of a loader is the function of another
-    file that made it, with its place in what that gives.
+    `sure` is False where the kind is likely (what an unknown call on device tensors gives, say), not proven. `items`
+    are the parts of a tuple of known length or the values of a mapping, whose keys are then in `keys`; `item` is what
+    iteration yields. `literal` holds a constant where `is_literal`. `periodic`: true once in many steps. `pinned`: a
+    loader whose batches surely lie in pinned memory. The `owner` of a loader is the function of another file that made
+    it, with its place in what that gives.
     """
 
     kind: Kind
@@ -136,7 +136,6 @@ def library(name: str) -> Value:
 
 
 def sequence(items: Iterable[Value]) -> Value:
-    """A sequence of exactly these items."""
     parts = tuple(items)
     return Value(Kind.SEQUENCE, items=parts, item=join_all(parts))
 
@@ -159,7 +158,7 @@ def join_all(values: Iterable[Value]) -> Value:
 
 
 def join_handed(values: Sequence[Value]) -> Value:
-    """What is known of a parameter by what its callers hand over: a tensor, where one does, and by those who know."""
+    """What is known of a parameter by what callers hand over: a tensor, where one does, and by those who know."""
     tensors = [value for value in values if value.kind is Kind.TENSOR]
     known = [value for value in tensors if value.name != GUESSED]
     made = join_all(known or tensors or values)
@@ -195,7 +194,6 @@ def _join_tensors(a: Value, b: Value) -> Value:
 
 
 def _join_modules(a: Value, b: Value) -> Value:
-    """The module that is known better, where the other one is what its use makes likely."""
     for one, other in ((a, b), (b, a)):
         if one == Value(Kind.MODULE, sure=False):
             return other._replace(sure=False)
@@ -238,7 +236,6 @@ def _join_named(a: Value, b: Value) -> Value:
 
 
 def _names(a: Value, b: Value) -> str:
-    """The names of both, if they are of the project or the same; else empty."""
     names = sorted({*OR.join((a.name, b.name)).split(OR)})
     return OR.join(names) if len(names) == 1 or all(map(_is_of_project, names)) else ""
 
@@ -272,7 +269,6 @@ _JOIN_SAME = {
 
 
 def element_of(value: Value) -> Value:
-    """What is known of each element."""
     if value.kind is Kind.TENSOR:
         return tensor(value.place, sure=value.sure, name=value.name, dtype=value.dtype)
     if value.kind in (Kind.SEQUENCE, Kind.LOADER):

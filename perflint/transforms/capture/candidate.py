@@ -9,13 +9,12 @@ from functools import partial
 from itertools import islice, starmap
 
 from perflint.analysis.autograd.effects import runs_backward
-from perflint.analysis.found import Heat
 from perflint.analysis.heat.freshness import steps_an_environment
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Value, sources_of
-from perflint.analysis.links import Says
+from perflint.analysis.links import Heat, Says
 from perflint.analysis.program import Effect, GradMode, Program
-from perflint.analysis.values.device_use import scripting
+from perflint.analysis.values.hints import scripting
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop, integer, own_nodes, path_of, reachable
 from perflint.transforms.aliases import check_aliases

@@ -11,8 +11,8 @@ from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
+from perflint.analysis.loops.repeats import parameter_update
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.parameter_loops import update_of
 from perflint.analysis.program import Effect, Program
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.walk import elements_of, own_nodes
@@ -65,7 +65,7 @@ def steps(program: Program, statement: ast.stmt) -> bool:
 
 def _descends(program: Program, node: ast.AST) -> bool:
     reads = isinstance(node, ast.For) and any(getattr(each, "attr", "") == "grad" for each in own_nodes(node))
-    return isinstance(node, ast.For) and reads and update_of(program, node) == "update"
+    return isinstance(node, ast.For) and reads and parameter_update(program, node) == "update"
 
 
 def runs(program: Program, around: Around, parts: Sequence[Part], *, fills: bool = False) -> Iterator[list[Part]]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import ModuleCalls, runs_backward, steps_optimizer
 from perflint.analysis.call_graph import handlers
-from perflint.analysis.found import Heat
 from perflint.analysis.ir.flow import Flow
+from perflint.analysis.links import Heat
 from perflint.analysis.memory.roles import FILLS, TAKES, scaler_of
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Value
