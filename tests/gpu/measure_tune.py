@@ -22,6 +22,8 @@ from pathlib import Path
 
 import torch
 
+from perflint.tune import TUNED
+
 HERE = Path(__file__).parent / "programs_steps"
 PERFLINT = (sys.executable, "-m", "perflint")
 _SIZES = {  # enough steps for a verdict, and epochs that plain runs are timed by
@@ -63,6 +65,8 @@ def timed(name: str, folder: Path, rounds: int) -> Mapping[str, float]:
         "tuned": [*PERFLINT, "run", "--tuned", f"{name}.py", *sizes],
         "by hand": [sys.executable, f"{name}_by_hand.py", *sizes],
     }
+    if not (folder / ".perflint" / TUNED).exists():
+        del ways["tuned"]
     runs = [{way: milliseconds(command, folder) for way, command in ways.items()} for _ in range(rounds)]
     return {way: statistics.median(each[way] for each in runs) for way in ways}
 
@@ -71,7 +75,7 @@ def main() -> None:
     """Tune, time, and print a line for each program."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=[*_SIZES])
-    parser.add_argument("--budget", default="90s", help="of each verdict")
+    parser.add_argument("--budget", default="90s", help="of each verdict; 0: none")
     parser.add_argument("--rounds", type=int, default=2, help="of plain runs")
     parser.add_argument("--output", type=Path, help="a folder")
     typed = parser.parse_args()
@@ -82,14 +86,13 @@ def main() -> None:
             for path in (HERE / f"{name}.py", *(HERE / "by_hand").glob("*.py")):
                 shutil.copy(path, folder)
             (folder / "perflint.toml").touch()  # a project of its own
-            said, seconds = tuned(name, folder, typed.budget)
+            said, seconds = tuned(name, folder, typed.budget) if typed.budget != "0" else ("", 0.0)
             took = timed(name, folder, typed.rounds)
             each = ", ".join(f"{way} {ms:.3f} ms ({took['as it is'] / ms:.2f}x)" for way, ms in took.items())
             print(f"=== {name}: {each}; {seconds:.0f} s\n{said}", flush=True)
             if typed.output:
                 content = {"program": name, "took": took, "seconds": seconds, "said": said}
                 (typed.output / f"tuned_{name}.json").write_text(json.dumps(content), "utf-8")
-                shutil.copytree(folder / ".perflint", typed.output / f"tuned_{name}", dirs_exist_ok=True)
 
 
 if __name__ == "__main__":

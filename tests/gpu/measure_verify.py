@@ -61,9 +61,9 @@ def copy(name: str, folder: Path, typed: Sequence[str]) -> None:
         subprocess.run([sys.executable, f"{name}.py", *typed, "--epochs", "0"], cwd=folder, check=True)
 
 
-def verified(name: str, folder: Path, typed: Sequence[str], budget: float) -> Verdict:
-    """What `perflint verify` says of the program in `folder`."""
-    command = [sys.executable, "-m", "perflint", "verify", "--budget", f"{budget:g}s", f"{name}.py", *typed]
+def verified(name: str, folder: Path, typed: Sequence[str], budget: float, way: str = "verify") -> Verdict:
+    """What `perflint verify`, or `tune`, says of the program in `folder`."""
+    command = [sys.executable, "-m", "perflint", way, "--budget", f"{budget:g}s", f"{name}.py", *typed]
     subprocess.run(command, cwd=folder, check=False)
     return next(iter(verdicts.read(folder / ".perflint" / VERDICTS)))
 
@@ -105,6 +105,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=sorted(each.stem for each in WORKLOADS.glob("*.py")))
     parser.add_argument("--budget", type=float, default=60.0, help="seconds of each verification; 0: none")
     parser.add_argument("--by-hand", type=float, default=30.0, help="seconds of each race against the version by hand")
+    parser.add_argument("--tune", action="store_true", help="tune instead of verify")
     parser.add_argument("--small", action="store_true", help="at the size of the tests")
     parser.add_argument("--output", type=Path, help="a folder for verdicts and reports")
     typed = parser.parse_args()
@@ -113,7 +114,11 @@ def main() -> None:
             folder = Path(temporary).resolve()
             sizes = shlex.split(_LONGER.get(name, "")) if typed.small else arguments(name)
             copy(name, folder, sizes)
-            verdict = verified(name, folder, sizes, typed.budget) if typed.budget else None
+            verdict = (
+                verified(name, folder, sizes, typed.budget, "tune" if typed.tune else "verify")
+                if typed.budget
+                else None
+            )
             estimates: Mapping[str, Estimate] = {}
             if typed.by_hand and (WORKLOADS / "by_hand" / f"{name}.py").exists():
                 estimates = raced(name, folder, sizes, verdict, typed.by_hand)
