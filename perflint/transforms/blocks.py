@@ -12,7 +12,7 @@ import libcst as cst
 
 from perflint.syntax.source import Unrenderable
 from perflint.syntax.walk import BLOCKS
-from perflint.transforms.code import Coder, comment_line, fitted, with_blocks
+from perflint.transforms.code import Coder, comment_line, continued, fitted, with_blocks
 from perflint.transforms.operations import FIT, ReplaceStatements, is_new, note_of
 from perflint.transforms.trees import Line, Trees
 
@@ -189,7 +189,8 @@ class Block:
         above = [comment_line(each.text) for each in self._take(statement.lineno - 1)]
         given = {self._trees.statement(each) for each in new if not is_new(each)}
         if given.issuperset(_parts(line)):
-            return _under(above, self._kept_line(line))
+            further = self._column - statement.col_offset
+            return _under(above, continued(self._kept_line(line), further, self._unit or self._coder.indent))
         small = self._coder.update(self._trees.statement(statement))
         return _under(above, cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]))
 
