@@ -266,6 +266,9 @@ def _obstacle(program: Program, loader: LoaderCall, setting: Setting) -> str:
     if setting.state is State.OFF and not isinstance(setting.value, ast.Constant):
         where = f"`{program.segment(setting.value)}`" if setting.value is not None else "the arguments after `**`"
         return f"it comes from {where}: change it there"
+    end = program.span(setting.value)[1] if setting.value is not None else 0
+    if end and api.comments(program, end, end + len(program.text[end:].partition("\n")[0])):
+        return "a comment beside it may say why it is off"
     return ""
 
 
