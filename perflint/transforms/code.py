@@ -253,6 +253,9 @@ class _Continued(cst.CSTTransformer):
         super().__init__()
         self._further, self._blank = further, blank
 
+    def visit_ParenthesizedWhitespace(self, node: cst.ParenthesizedWhitespace) -> bool:
+        return False  # which follows the indent by itself
+
     def leave_SimpleWhitespace(
         self, original_node: cst.SimpleWhitespace, updated_node: cst.SimpleWhitespace
     ) -> cst.SimpleWhitespace:
