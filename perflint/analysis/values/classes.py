@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -118,6 +119,7 @@ class FunctionInfo:
 
 _NAMES_OF_MODULES = ("Module", "Model", "Layer", "Loss", "Criterion", "Net", "Network", "Encoder", "Decoder", "Block")
 MODULES = ("module", "loss", "rnn", "rnn-cell", "container", "dropout")
+_TRAINER = re.compile(r"(transformers|trl)\.(\w+\.)*\w*Trainer")
 _KINDS = {  # of instances, by what the class derives from
     **dict.fromkeys(MODULES, Kind.MODULE),
     **dict.fromkeys(("dataset", "iterable-dataset"), Kind.DATASET),
@@ -204,6 +206,8 @@ def kind_of_base(name: str) -> str:
         return kind or "differentiable"
     if name.startswith("torch.nn.modules."):  # of their private bases
         return "loss" if ".loss." in name else "module"
+    if _TRAINER.fullmatch(name):
+        return "trainer"
     if name.endswith(("LightningModule", "PreTrainedModel", "PyTorchModelHubMixin", "ModelMixin")):
         return "module"
     return "dataset" if name.startswith("torchvision.datasets") else ""

@@ -30,6 +30,7 @@ from perflint.syntax.walk import path_of, text_of
 STEP_METHODS = frozenset(
     {"forward", "loss", "training_step", "validation_step", "test_step", "predict_step", "train_step"}
 )
+TRAINER_STEPS = frozenset({"compute_loss", "training_step", "prediction_step"})  # of a trainer of transformers
 _ANNOTATIONS = {"int": NUMBER, "float": NUMBER, "bool": NUMBER, "str": STRING}
 _CLASSES = {
     **dict.fromkeys(("Tensor", "FloatTensor", "BoolTensor"), TENSOR),
@@ -101,6 +102,8 @@ def _expected(evaluator: Evaluator, info: FunctionInfo, parameter: ast.arg, defa
     if default is not None and isinstance(default, ast.Constant) and default.value is not None:
         return constant(default).varying
     attributes = info.usage.get(parameter.arg, frozenset())
+    if parameter.arg == "inputs" and info.name in TRAINER_STEPS and info.owner and info.owner.is_a("trainer"):
+        return GUESSED_TENSOR._replace(place=evaluator.module_place)  # a batch: its parts are tensors
     likely = kind_by_usage(parameter.arg, attributes)
     if method_of_module:
         if likely.kind is Kind.TENSOR:
