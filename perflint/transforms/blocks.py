@@ -72,7 +72,7 @@ class Block:
             if lines:
                 over = []
             if changes is not None:
-                over += [] if lines else list(self._leading(line))
+                over += [] if lines or line in self._moved else list(self._leading(line))
                 over += [comment_line(each.text) for each in self._comments]
                 if changes.replaced:
                     over += self._blanks_behind(old.body[index + count - 1], {*self._kept(changes.replaced.new)})
