@@ -59,8 +59,9 @@ what that holds, or in the module. Nor are they added where reading an item does
 of a `TensorDataset`, a list, or a class that only indexes what it holds: passing a batch between processes costs more,
 and their lack is no finding. Neither keyword is added to a DataLoader that is imported by way of another module of the
 project, whose constructor may differ, nor where items are returned uncollated (`batch_size=None`, or a `collate_fn`
-that passes them on): what a loop writes to them in place may be written to the dataset. If workers would be started
-while the module is being imported, the same fix puts the main guard in.
+that passes them on): what a loop writes to them in place may be written to the dataset; nor is one switched on beside
+which a comment stands, as it may say why it is off. If workers would be started while the module is being imported, the
+same fix puts the main guard in.
 
 The option `workers` of this rule says how many to ask for. The default of 4 is a start that few machines cannot
 bear, for each process on a GPU; more may be faster (see below), and for small data in memory none may be. Where
