@@ -59,8 +59,9 @@ what that holds, or in the module. Nor where reading an item does no work that t
 `TensorDataset`, a list, or a class that only indexes what it holds: passing a batch between processes costs more, and
 their lack is no finding. Neither keyword is added to a DataLoader that is imported by way of another module of the
 project, whose constructor may differ, nor where items are returned uncollated (`batch_size=None`, or a `collate_fn`
-that passes them on): what a loop writes to them in place may be written to the dataset. If workers would be started
-while the module is being imported, the same fix puts the main guard in.
+that passes them on): what a loop writes to them in place may be written to the dataset; nor is one switched on beside
+which a comment stands, as it may say why it is off. If workers would be started while the module is being imported, the
+same fix puts the main guard in.
 
 The option `workers` of this rule says how many to ask for. The default of 4 is a start that few machines cannot bear,
 for each process on a GPU; more may be faster, and for small data in memory none may be. Where `perflint run
@@ -264,6 +265,9 @@ def _obstacle(program: Program, loader: LoaderCall, setting: Setting) -> str:
     if setting.state is State.OFF and not isinstance(setting.value, ast.Constant):
         where = f"`{program.segment(setting.value)}`" if setting.value is not None else "the arguments after `**`"
         return f"it comes from {where}: change it there"
+    end = program.span(setting.value)[1] if setting.value is not None else 0
+    if end and api.comments(program, end, end + len(program.text[end:].partition("\n")[0])):
+        return "a comment beside it may say why it is off"
     return ""
 
 

@@ -40,6 +40,7 @@ advice: what it gains depends on how large the matrices are, and small networks 
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -51,6 +52,7 @@ _EXACT = re.compile(
     r"|\bphysics|\bpinns?\b|odeint|gpytorch|botorch|\bpyro\b|hessian|cholesky|molecul|quantum",
     re.IGNORECASE,
 )
+_WORK = (*api.FUNCTIONS, ast.ClassDef, *api.LOOPS)  # which the settings of a script stand above
 
 
 class PrecisionLeft(Rule):
@@ -98,9 +100,14 @@ def _trains(program: Program, node: ast.AST) -> bool:
 
 
 def _fix(program: Program) -> Fix:
-    imports = [each for each in program.tree.body if isinstance(each, ast.Import | ast.ImportFrom)]
+    body = program.tree.body
+    imports = [each for each in body if isinstance(each, ast.Import | ast.ImportFrom)]
     if not imports:
         raise Blocked("torch isn't imported at the top")
-    function = api.of_torch(program, "set_float32_matmul_precision", imports[-1])
+    head = [*itertools.takewhile(lambda each: not isinstance(each, _WORK), body)]
+    above = [each for each in imports if each in head]
+    is_there = any(name.name == "torch" for each in above for name in each.names)
+    last = above[-1] if is_there else imports[-1]
+    function = api.of_torch(program, "set_float32_matmul_precision", last)
     asked = api.apart(api.statement("{function}('high')", function=function))
-    return Fix("let it use TF32", Safety.PRECISION, api.rewrite(program, api.InsertAfter(imports[-1], (asked,))))
+    return Fix("let it use TF32", Safety.PRECISION, api.rewrite(program, api.InsertAfter(last, (asked,))))

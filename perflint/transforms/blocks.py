@@ -12,7 +12,7 @@ import libcst as cst
 
 from perflint.syntax.source import Unrenderable
 from perflint.syntax.walk import BLOCKS
-from perflint.transforms.code import Coder, comment_line, fitted, with_blocks
+from perflint.transforms.code import Coder, comment_line, continued, fitted, with_blocks
 from perflint.transforms.operations import FIT, ReplaceStatements, is_new, note_of
 from perflint.transforms.trees import Line, Trees
 
@@ -70,8 +70,10 @@ class Block:
             if lines:
                 over = []
             if changes is not None:
-                over += [] if lines else list(self._leading(line))
+                over += [] if lines or line in self._moved else list(self._leading(line))
                 over += [comment_line(each.text) for each in self._comments]
+                if changes.replaced:
+                    over += self._blanks_behind(old.body[index + count - 1], {*self._kept(changes.replaced.new)})
                 self._comments = []
             index += count
         if isinstance(updated, cst.Module):
@@ -96,7 +98,7 @@ class Block:
             count = self._count(rest, replaced)
             kept = {*self._kept(replaced.new), *self._moved}
             self._comments = [each for line in rest[:count] for each in self._lost(line, kept, line is first)]
-            if isinstance(rest[0], cst.BaseCompoundStatement) and isinstance(rest[0].body, cst.IndentedBlock):
+            if rest[0] in self._trees.module.body and isinstance(getattr(rest[0], "body", None), cst.IndentedBlock):
                 self._unit = rest[0].body.indent
             middle = self._lines(replaced.new, default=not _tells(replaced.new), last=replaced.old[-1].end_lineno or 0)
         else:
@@ -156,6 +158,14 @@ class Block:
             elif not any(child is each for each in above):
                 yield from self._lost(child, kept, False)
 
+    def _blanks_behind(self, line: cst.CSTNode, kept: set[cst.CSTNode]) -> list[cst.EmptyLine]:
+        """The blank lines with which the last block of `line` ends, unless some of it is kept, with them."""
+        blanks: list[cst.EmptyLine] = []
+        while line not in kept and (block := _last_block(line)) is not None:
+            blanks = [*itertools.takewhile(lambda each: each.comment is None, reversed(block.footer)), *blanks]
+            line = block.body[-1]
+        return [cst.EmptyLine(indent=False) for _ in blanks] if line not in kept else []
+
     # -- new statements
 
     def _lines(self, new: Sequence[ast.stmt], *, default: bool = False, last: int = 0) -> list[Any]:
@@ -185,7 +195,8 @@ class Block:
         above = [comment_line(each.text) for each in self._take(statement.lineno - 1)]
         given = {self._trees.statement(each) for each in new if not is_new(each)}
         if given.issuperset(_parts(line)):
-            return _under(above, self._kept_line(line))
+            further = self._column - statement.col_offset
+            return _under(above, continued(self._kept_line(line), further, self._unit or self._coder.indent))
         small = self._coder.update(self._trees.statement(statement))
         return _under(above, cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]))
 
@@ -236,6 +247,16 @@ class Block:
 
 def _parts(line: Line) -> Sequence[cst.CSTNode]:
     return line.body if isinstance(line, cst.SimpleStatementLine) else [line]
+
+
+def _last_block(line: cst.CSTNode) -> cst.IndentedBlock | None:
+    clause: Any = line
+    for name in ("body", "handlers", "orelse", "finalbody"):
+        last = getattr(line, name, None)
+        clause = (last[-1] if isinstance(last, Sequence) and last else last) or clause
+    if clause is not line and not isinstance(clause, cst.BaseSuite):
+        return _last_block(clause)
+    return clause if isinstance(clause, cst.IndentedBlock) else None
 
 
 def _tells(new: Sequence[ast.stmt]) -> bool:

@@ -6,7 +6,7 @@ import ast
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import libcst as cst
 
@@ -242,6 +242,30 @@ class _Deeper(cst.CSTTransformer):
     ) -> cst.ParenthesizedWhitespace:
         deeper = cst.SimpleWhitespace(self._indent + updated_node.last_line.value)
         return updated_node.with_changes(last_line=deeper) if updated_node.indent else updated_node
+
+
+class _Continued(cst.CSTTransformer):
+    def __init__(self, further: int, blank: str) -> None:
+        super().__init__()
+        self._further, self._blank = further, blank
+
+    def visit_ParenthesizedWhitespace(self, node: cst.ParenthesizedWhitespace) -> bool:
+        return False  # which follows the indent by itself
+
+    def leave_SimpleWhitespace(
+        self, original_node: cst.SimpleWhitespace, updated_node: cst.SimpleWhitespace
+    ) -> cst.SimpleWhitespace:
+        first, *rest = updated_node.value.split("\n")
+        moved = (self._blank * self._further + each if self._further > 0 else self._nearer(each) for each in rest)
+        return updated_node.with_changes(value="\n".join((first, *moved)))
+
+    def _nearer(self, line: str) -> str:
+        return line[min(-self._further, len(line) - len(line.lstrip())) :]
+
+
+def continued(line: Line, further: int, indent: str) -> Line:
+    """`line` with what follows its backslashes `further` columns further in, where `line` itself is to stand."""
+    return cast(Line, line.visit(_Continued(further, indent[:1]))) if further else line
 
 
 def in_brackets(node: cst.BaseExpression, *, needed: bool = False) -> cst.BaseExpression:

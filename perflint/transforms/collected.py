@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import steps_optimizer
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import is_empty_list, occurrences, seen_elsewhere
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.locations import ANYWHERE, Write
+from perflint.analysis.memory.roles import scaler_of
 from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, has_no_axes, may_be_complex, number_kind
 from perflint.analysis.values.operations import operation
@@ -105,7 +107,11 @@ def _only_computes(program: Program, use: ast.Name) -> bool:
         return not isinstance(around, ast.AugAssign)  # which writes in place
     if isinstance(around, ast.Attribute):
         return around.attr in ("backward", "item") and isinstance(program.parent(around), ast.Call)
-    return isinstance(around, ast.BinOp | ast.FormattedValue)
+    scaler = scaler_of(around, "scale") if around is not None else None
+    made = program.get(Origins).calls(scaler) if scaler is not None else []
+    names = [program.qualified(each.func) for each in made]
+    is_scaled = bool(names) and all(each.startswith("torch.") and each.endswith(".GradScaler") for each in names)
+    return is_scaled or isinstance(around, ast.BinOp | ast.FormattedValue)
 
 
 def is_new(program: Program, node: ast.expr) -> bool:

@@ -66,7 +66,12 @@ def _is_hung(trees: Trees, call: cst.Call) -> bool:
     if "\n" in inside or "\n" in trees.text[start : trees.spans[call][0]].lstrip():
         return False
     is_below = isinstance(call.whitespace_before_args, cst.ParenthesizedWhitespace)
-    return is_below or (bool(_HUNG.search(trees.text)) and not _ALIGNED.search(trees.text))
+    return is_below or hangs(trees)
+
+
+def hangs(trees: Trees) -> bool:
+    """Do all of the file's brackets that are broken hold lines of their own, as Black lays them out?"""
+    return bool(_HUNG.search(trees.text)) and not _ALIGNED.search(trees.text)
 
 
 def with_names(node: cst.ImportFrom, names: Sequence[str]) -> cst.ImportFrom:

@@ -11,6 +11,7 @@ from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Program
+from perflint.analysis.values.dtypes import FLOAT, is_wide_integer, number_kind
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.source import Fix, Safety
@@ -56,7 +57,7 @@ def listed(program: Program, sync: Sync, syncs: Collection[Sync]) -> Fix | None:
     change = rewrite(
         program,
         InsertBefore(loop, (copied,)),
-        *(Replace(each.read.top, _number(each, values)) for each in alike),
+        *(Replace(each.read.top, _number(program, each, values)) for each in alike),
     )
     title = f"copy `{first.name.id}` to the host once, in front of the loop"
     if not program.value(first.name).sure:
@@ -126,7 +127,8 @@ def _end(program: Program, elements: Sequence[_Element]) -> ast.expr | None:
     return end if is_plain and is_written and not is_all else None
 
 
-def _number(element: _Element, values: str) -> ast.expr:
+def _number(program: Program, element: _Element, values: str) -> ast.expr:
     number = expression("{values}[{index}]", values=values, index=element.index)
-    convert = element.read.converts_to
-    return expression(f"{convert}({{number}})", number=number) if convert else number
+    convert, base = element.read.converts_to, element.read.base
+    is_said = is_wide_integer(program, base) if convert == "int" else number_kind(program, base) == FLOAT
+    return expression(f"{convert}({{number}})", number=number) if convert and not is_said else number

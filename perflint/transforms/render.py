@@ -15,7 +15,7 @@ import libcst as cst
 from perflint.syntax.source import Edit, Source
 from perflint.transforms.blocks import Block, Changes
 from perflint.transforms.code import Coder, fitted, in_brackets, unbroken
-from perflint.transforms.keywords import with_keywords, with_names
+from perflint.transforms.keywords import hangs, with_keywords, with_names
 from perflint.transforms.operations import (
     AddKeywords,
     AddName,
@@ -180,6 +180,8 @@ class _Rendering(cst.CSTTransformer):
             original_node.body
         ):
             return Block(self._trees, self._coder, self._statements, self._moved).written(original_node, updated_node)
+        elif isinstance(original_node, cst.SimpleStatementLine):
+            return self._in_width(original_node, updated_node)
         return updated_node
 
     def _replaced(self, old: cst.BaseExpression, new: ast.expr) -> cst.BaseExpression:
@@ -209,6 +211,20 @@ class _Rendering(cst.CSTTransformer):
         deeper = line[: len(line) - len(line.lstrip())].removeprefix(first)
         line += text + trees.text[end:].partition("\n")[0]
         return fitted(written, line, self._coder.indent, trees.width, deeper)
+
+    def _in_width(self, old: cst.SimpleStatementLine, line: cst.SimpleStatementLine) -> cst.SimpleStatementLine:
+        """The line, its call or list below its bracket if it has become too long, where all of the file's are."""
+        trees, (small, *rest) = self._trees, line.body
+        start, end = trees.spans[old.body[0]][0], trees.spans[old.body[-1]][1]
+        before = trees.text[trees.text.rfind("\n", 0, start) + 1 : start]
+        text, value = before + trees.module.code_for_node(small), getattr(small, "value", None)
+        was_long = len(before) + end - start > trees.width or "\n" in trees.text[start:end]
+        if rest or was_long or "\n" in text or len(text) <= trees.width or not hangs(trees):
+            return line
+        if not isinstance(value, cst.ListComp) and not (isinstance(value, cst.Call) and value.args):
+            return line
+        laid = fitted(value, text, self._coder.indent, trees.width)
+        return line.with_changes(body=[small.with_changes(value=laid)])
 
     def _is_enclosed(self, node: cst.CSTNode) -> bool:
         while (around := self._trees.parents.get(node)) is not None:

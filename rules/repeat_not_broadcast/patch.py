@@ -39,7 +39,7 @@ def patch(
     assert copy.counts is not None and isinstance(copy.call.func, ast.Attribute)
     rank, needed = shapes.shape(copy.source).rank, unproved_rank(shapes, copy)
     safety = Safety.BEHAVIOUR if needed else _safety(program, shapes, copy, reading, repeated)
-    proviso = f", where the tensor has {needed} axes" if needed else ""
+    proviso = f", where the tensor has {'one axis' if needed == 1 else f'{needed} axes'}" if needed else ""
     new = 0 if rank is None else len(copy.counts) - rank  # axes that the source lacks keep their 1
     ones = [count for position, count in enumerate(copy.counts) if api.integer(count) == 1 and position >= new]
     view = Replace(copy.call.func, api.expression("{x}.expand", x=copy.source))

@@ -166,18 +166,18 @@ class TrainingModes:
     def _of_scope(self, scope: Function | ast.Module) -> Mapping[str, list[_Switch]]:
         if scope not in self._switches:
             found: defaultdict[str, list[_Switch]] = defaultdict(list)
+            self._switches[scope] = found  # for functions that call each other
             calls = [each for each in own_nodes(scope) if isinstance(each, ast.Call)]
             for call in calls:
-                if isinstance(call.func, ast.Attribute) and self._program.callee(call) is None:
-                    for path, switch in self._switched(call):
-                        found[path].append(switch)
+                callee = self._program.callee(call)
+                for path, switch in self._switched(call) if callee is None else self._given_by(call, callee):
+                    found[path].append(switch)
             for call in calls if found else ():
                 if _TRAINING.search(path_of(call.func).rpartition(".")[2]):
                     given = set(map(path_of, arguments_of(call)))
                     owner = path_of(call.func).partition(".")[0]
                     for path in [path for path in found if path in given or path.startswith(f"{owner}.")]:
                         found[path].append(_Switch(call, True))
-            self._switches[scope] = found
         return self._switches[scope]
 
     def _switched(self, call: ast.Call) -> Iterator[tuple[str, _Switch]]:
@@ -195,6 +195,18 @@ class TrainingModes:
         made = around.targets if isinstance(around, ast.Assign) else []
         for path in filter(None, (path_of(method.value), *map(path_of, made))):
             yield path, _Switch(call, training)
+
+    def _given_by(self, call: ast.Call, callee: Function) -> Iterator[tuple[str, _Switch]]:
+        """The modes that the modules which a function returns have then, by the paths that they are assigned to."""
+        around = self._program.parent(call)
+        ends = [each for each in own_nodes(callee) if isinstance(each, ast.Return) and each.value is not None]
+        targets = around.targets if isinstance(around, ast.Assign) and ends and self.may_evaluate else []
+        for target in targets:
+            parts = [*enumerate(target.elts)] if isinstance(target, ast.Tuple) else [(None, target)]
+            for place, part in parts:
+                modes = {self.at(end, 0).get(path_of(_part(end, place))) for end in ends}
+                if path_of(part) and len(modes) == 1 and (mode := modes.pop()) is not None:
+                    yield path_of(part), _Switch(call, mode)
 
     def of_object(self, function: Function) -> dict[str, bool]:
         """The modules that an object, itself none, puts into evaluation mode as it is made, for good."""
@@ -232,6 +244,14 @@ class TrainingModes:
         if root == "self":
             return path != root
         return not any(root in local_names(each) for each in (function, self._program.function_of(site)) if each)
+
+
+def _part(end: ast.Return, place: int | None) -> ast.AST:
+    """What a function returns, or the part of that at this place; else the statement."""
+    if place is None:
+        return end.value or end
+    elements = end.value.elts if isinstance(end.value, ast.Tuple) else []
+    return elements[place] if place < len(elements) else end
 
 
 def frozen(program: Program) -> frozenset[str]:

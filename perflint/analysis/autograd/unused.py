@@ -163,11 +163,24 @@ def _is_dead(program: Program, run: ast.Call) -> bool:
 
 
 def _is_recorded(program: Program, run: ast.Call) -> bool:
-    if _LIGHT.fullmatch(program.value(run.func).name):
+    if _LIGHT.fullmatch(program.value(run.func).name) or _only_views(program, run):
         return False
     if program.get(GradModes).of(run) is not GradMode.ON or path_of(run.func).rpartition(".")[2] in program.get(frozen):
         return False
     return not program.get(Effects).of(run, Effect.DIFFERENTIATES)
+
+
+def _only_views(program: Program, run: ast.Call) -> bool:
+    """Does the method that is called just look at what it is given in another shape, which keeps nothing?"""
+    callee = program.callee(run)
+    parts = [each for each in own_nodes(callee) if isinstance(each, ast.Call | ast.BinOp)] if callee else []
+    return bool(parts) and all(_is_view_or_number(program, each) for each in parts)
+
+
+def _is_view_or_number(program: Program, node: ast.expr) -> bool:
+    found, value = operation(program, node), program.value(node)
+    looks = found is not None and not found.traits.isdisjoint(("view", "measuring"))
+    return looks or (value.sure and value.kind in _WITHOUT_GRAPH)
 
 
 _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")

@@ -95,11 +95,15 @@ def _is_drawn(program: Program, node: ast.AST) -> bool:
 
 
 def draws_data(program: Program, node: ast.Call) -> bool:
-    """Is it a random draw, the next of an iterator, a step of an environment?"""
+    """Is it a random draw, the next of an iterator, a step of an environment? What a module draws is noise."""
     callee = program.value(node.func)
+    if callee.kind is Kind.MODULE:
+        return False
     if callee.kind is Kind.LIBRARY:
         entry = torch_ops.of_function(callee.name)
         is_random = entry is not None and "random" in entry.traits and "factory" in entry.traits
+        if getattr(program.function_of(node), "name", "") == "forward":
+            return False
         return is_random or callee.name == "builtins.next" or callee.name.startswith(("random.", "numpy.random."))
     if program.callee(node) is not None:
         return False

@@ -17,7 +17,7 @@ from perflint.analysis.heat.freshness import steps_an_environment
 from perflint.analysis.heat.rarity import RARE, is_escape, is_mostly_true, is_periodic, makes_rare
 from perflint.analysis.links import Heat, HotPlace
 from perflint.analysis.loops.flow import LoopKind
-from perflint.analysis.values.classes import STEP_METHODS
+from perflint.analysis.values.classes import STEP_METHODS, TRAINER_STEPS
 from perflint.analysis.values.operations import computes_loss
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import defaults_of, parameters_of
@@ -159,6 +159,8 @@ class Heats:
             return name == "train_step" or function in self._run_by_engines
         if owner.is_a("optimizer"):
             return name == "step"
+        if owner.is_a("trainer"):
+            return name in TRAINER_STEPS
         if owner.is_a("differentiable"):
             return name in ("forward", "backward")
         if name in _STEPPING and not owner.is_a("module"):

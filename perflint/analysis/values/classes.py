@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -131,6 +132,7 @@ class FunctionInfo:
 
 _NAMES_OF_MODULES = ("Module", "Model", "Layer", "Loss", "Criterion", "Net", "Network", "Encoder", "Decoder", "Block")
 MODULES = ("module", "loss", "rnn", "rnn-cell", "container", "dropout")
+_TRAINER = re.compile(r"(transformers|trl)\.(\w+\.)*\w*Trainer")
 _KINDS = {  # of instances, by what the class derives from
     **dict.fromkeys(MODULES, Kind.MODULE),
     **dict.fromkeys(("dataset", "iterable-dataset"), Kind.DATASET),
@@ -222,6 +224,8 @@ def kind_of_base(name: str) -> str:
         return kind or "differentiable"
     if name.startswith("torch.nn.modules."):  # of their private bases
         return "loss" if ".loss." in name else "module"
+    if _TRAINER.fullmatch(name):
+        return "trainer"
     if name.endswith(("LightningModule", "PreTrainedModel", "PyTorchModelHubMixin", "ModelMixin")):
         return "module"
     return "dataset" if name.startswith("torchvision.datasets") else ""
@@ -242,6 +246,7 @@ def joined(environments: list[dict[str, Value]]) -> dict[str, Value]:
 STEP_METHODS = frozenset(
     {"forward", "loss", "training_step", "validation_step", "test_step", "predict_step", "train_step"}
 )
+TRAINER_STEPS = frozenset({"compute_loss", "training_step", "prediction_step"})  # of a trainer of transformers
 _ANNOTATIONS = {"int": NUMBER, "float": NUMBER, "bool": NUMBER, "str": STRING}
 _CLASSES = {
     **dict.fromkeys(("Tensor", "FloatTensor", "BoolTensor"), TENSOR),
@@ -313,6 +318,8 @@ def _expected(info: FunctionInfo, parameter: ast.arg, default: ast.expr | None, 
     if default is not None and isinstance(default, ast.Constant) and default.value is not None:
         return constant(default).varying
     attributes = info.usage.get(parameter.arg, frozenset())
+    if parameter.arg == "inputs" and info.name in TRAINER_STEPS and info.owner and info.owner.is_a("trainer"):
+        return GUESSED_TENSOR._replace(place=place)  # a batch: its parts are tensors
     likely = kind_by_usage(parameter.arg, attributes)
     if method_of_module:
         if likely.kind is Kind.TENSOR:

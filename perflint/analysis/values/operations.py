@@ -199,6 +199,7 @@ def given(program: Program, definition: Definition) -> list[ast.expr]:
 _CALLS = re.compile(r"(math\.(?!prod)|builtins\.(float|int|len)$|numpy\.sqrt$)")
 _LAYERS = re.compile(r"torch\.nn\.(modules\.\w+\.)?(Linear|Conv\dd|LayerNorm|Embedding)$")
 _RANGES = frozenset({"builtins.range", "torch.arange"})
+_READING = frozenset({"torch.tensor", "torch.as_tensor", "builtins.len"})
 _DEPTH = 6
 
 
@@ -334,14 +335,26 @@ def _is_computed(program: Program, node: ast.expr) -> bool:
 
 
 def _is_constant(program: Program, data: ast.expr) -> bool:
-    sources = program.get(Origins).of(data) if isinstance(data, ast.Name) else []
+    """Is it a name for a tuple of numbers, or for a list of them that the module makes, or an object as it is made?"""
+    sources = program.get(Origins).of(data) if isinstance(data, ast.Name | ast.Attribute) else []
     made = [program.default(each) if isinstance(each, ast.arg) else each for each in sources]
     return bool(made) and all(
         isinstance(each, ast.Tuple | ast.List)
         and _is_fixed(program, each)
-        and (isinstance(each, ast.Tuple) or program.function_of(each) is None)
+        and (isinstance(each, ast.Tuple) or _is_left_alone(program, data, each))
         for each in made
     )
+
+
+def _is_left_alone(program: Program, data: ast.expr, made: ast.List) -> bool:
+    """Does the module make the list, or an object one that the file only makes tensors of?"""
+    if not isinstance(data, ast.Attribute):
+        return program.function_of(made) is None
+    uses = [each for each in program.of_type(ast.Attribute) if each.attr == data.attr]
+    calls = [program.parent(each) for each in uses if isinstance(each.ctx, ast.Load)]
+    only = {program.qualified(each.func) for each in calls if isinstance(each, ast.Call)}
+    is_once = len(uses) == len(calls) + 1 and getattr(program.function_of(made), "name", "") == "__init__"
+    return is_once and all(isinstance(each, ast.Call) for each in calls) and only <= _READING
 
 
 def _of_elements(program: Program, elements: list[ast.expr]) -> Numbers | None:
