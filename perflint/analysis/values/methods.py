@@ -155,6 +155,8 @@ def _on_tensor(owner: Value, name: str, arguments: Arguments) -> Value:
     result = from_entry(entry, place, sure=sure)
     if result.kind is Kind.TENSOR and not sure:
         result = result._replace(name=GUESSED)
+    if is_view and result.item is not None:
+        return sequence_of(result.item._replace(dtype=owner.dtype))
     return result._replace(dtype=owner.dtype) if is_view and not result.dtype else result
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import runs_backward
@@ -166,7 +167,12 @@ def fetched(program: Program, statement: ast.stmt, around: Around) -> Iterator[F
         elif isinstance(node, ast.Call) and always:
             name = _name_of_move(program, node)
         elif isinstance(node, ast.Subscript) and not any(map(given, own_nodes(node.value))):
-            name = _name_of_choice(program, node, [each for each in elements_of(node.slice) if given(each)])
+            others = partial(given, loop=outermost_of(program, around))
+            stays = not any(map(others, own_nodes(node.value)))  # where it is, and a graph reads it there
+            chosen = [each for each in elements_of(node.slice) if given(each)]
+            name = _name_of_choice(
+                program, node, [each for each in chosen if not (stays and _is_on_device(program, each))]
+            )
             name = name or (_name_of_bound(program, node) if always else "")
         elif isinstance(node, ast.Attribute) and always and given(node.value, outermost_of(program, around)):
             name = "" if _is_of_self(node, around) else _name_of_part(program, node)
@@ -281,6 +287,12 @@ def _name_of_choice(program: Program, node: ast.Subscript, given: list[ast.expr]
     first, _, rest = index.id.partition("_")
     short, _, stem = base.id.partition("_")
     return f"{first if rest else 'batch'}_{stem if stem and len(short) == 1 else base.id}{number}".lower()
+
+
+def _is_on_device(program: Program, index: ast.expr) -> bool:
+    """Does it choose on the device, by whole numbers? For a mask, the host has to count first."""
+    value = program.value(index)
+    return value.place is Place.DEVICE and value.sure and value.dtype == "int"
 
 
 def _name_of_part(program: Program, node: ast.Attribute) -> str:
