@@ -223,7 +223,6 @@ class Executor(Evaluator):
         info = self.classes.get(base.node) if base.node is not None else None
         if info is not None:
             info.assign(target.attr, value)
-            self.frame.reads.setdefault((info, target.attr), info.attribute(target.attr))
         self.values[target] = value
 
     def _assign_item(self, target: ast.Subscript, value: Value) -> None:
