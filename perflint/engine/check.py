@@ -47,8 +47,7 @@ def _is_of_others(text: str) -> bool:
 def can_fire(rules: Sequence[Rule], text: str) -> tuple[Rule, ...]:
     if not _may_use_torch(text):
         return ()
-    found = {word for word in {word for rule in rules for word in rule.triggers} if word in text}
-    return tuple(rule for rule in rules if not (rule.triggers and found.isdisjoint(rule.triggers)))
+    return tuple(rule for rule in rules if not rule.triggers or any(word in text for word in rule.triggers))
 
 
 _TOO_OLD = "`volatile=` is of torch before 0.4, which may not know what the fix needs: take it out"
@@ -235,6 +234,8 @@ def check_document(
 
 
 def _located_links(document: Document, links: Links) -> Links:
+    if document.notebook is None:
+        return links
     return replace(links, calls=tuple(replace(each, by=_located(document, each.by)) for each in links.calls))
 
 

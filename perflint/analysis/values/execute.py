@@ -224,7 +224,6 @@ class Executor(Evaluator):
         info = self.class_of(base)
         if info is not None:
             info.assign(target.attr, value)
-            self.frame.reads.setdefault((info, target.attr), info.attribute(target.attr))
         self.values[target] = value
 
     def _assign_item(self, target: ast.Subscript, value: Value) -> None:
