@@ -277,12 +277,22 @@ _LEAVES = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 def unpacked_rank(program: Program, node: ast.expr, uses: Sequence[ast.expr]) -> int | None:
     """The number of names that take the sizes at one of `uses` whenever `node` is read; None where none do."""
+    found: dict[ast.stmt, int] = {}
     for use in uses if not program.get(_reshapes_in_place) else ():
         unpacking = _unpacking(program, use)
-        if unpacking is not None and _runs_with(program, unpacking, node):
-            names = unpacking.targets[0]
-            return len(names.elts) if isinstance(names, ast.Tuple) else None
-    return None
+        if unpacking is not None and isinstance(names := unpacking.targets[0], ast.Tuple):
+            if _runs_with(program, unpacking, node):
+                return len(names.elts)
+            found[unpacking] = len(names.elts)
+    return next((rank for each, rank in found.items() if _either_way(program, each, rank, found, node)), None)
+
+
+def _either_way(program: Program, one: ast.stmt, rank: int, found: dict[ast.stmt, int], node: ast.expr) -> bool:
+    """Has a test run before `node`, on both branches of which as many sizes are unpacked as `one` of them does?"""
+    test = program.parent(one)
+    if not isinstance(test, ast.If) or one not in test.body or not _runs_with(program, test, node):
+        return False
+    return any(found.get(each) == rank for each in test.orelse)
 
 
 def tested_rank(program: Program, node: ast.expr, uses: Sequence[ast.expr]) -> int | None:

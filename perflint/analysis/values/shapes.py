@@ -156,12 +156,7 @@ class Shapes(ShapeRules):
 
     def _infer(self, node: ast.expr) -> Shape:
         if isinstance(node, ast.Name):
-            values = [(each, self._assigned(each)) for each in self._definitions(node)]
-            shapes = {
-                NOTHING if value is None else self._seen_from(node, value, returned=not _is_parameter(each))
-                for each, value in values
-            }
-            return either(shapes)
+            return either({self._of_value(node, each) for each in self._definitions(node)})
         if isinstance(node, ast.Attribute):
             return self._attribute(node)
         if isinstance(node, ast.Subscript):
@@ -176,6 +171,15 @@ class Shapes(ShapeRules):
                 return product(self.shape(node.left), self.shape(node.right))
             return self.broadcast(node.left, node.right)
         return self.broadcast(node.left, node.comparators[0]) if isinstance(node, ast.Compare) else NOTHING
+
+    def _of_value(self, node: ast.Name, value: Value) -> Shape:
+        """The shape of what may reach a name: by what it is assigned, or by what unpacks its sizes on the way."""
+        given = self._assigned(value)
+        if given is not None:
+            return self._seen_from(node, given, returned=not _is_parameter(value))
+        is_all = self._flow.graph(node).value(node) is value  # so that it has a symbol
+        rank = None if is_all else unpacked_rank(self.program, node, value.uses)
+        return NOTHING if rank is None else known(("",) * rank)
 
     def _seen_from(self, node: ast.expr, value: ast.expr, *, returned: bool) -> Shape:
         """The shape of `value`, without sizes that mean nothing, or something else, where `node` stands.

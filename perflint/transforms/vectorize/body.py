@@ -16,7 +16,7 @@ from perflint.transforms.operations import assignment, expression, reference
 from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize import calls, rnns
 from perflint.transforms.vectorize.axes import mapped, pointwise, product
-from perflint.transforms.vectorize.indexing import part_of_step, sliced
+from perflint.transforms.vectorize.indexing import part_of_step, selected, sliced, split_of
 from perflint.transforms.vectorize.modules import called_module, invariant
 from perflint.transforms.vectorize.results import lift_result
 from perflint.transforms.vectorize.rnns import is_left, is_of
@@ -211,6 +211,8 @@ def _subscript(scope: Scope, node: ast.Subscript) -> Value:
             raise Blocked("which of the values is meant is no constant", node)
         return base.items[index]
     if isinstance(base, Invariant):
+        if (split := split_of(scope, node.value)) is not None:
+            return selected(scope, node, split)
         if scope.program.value(node.value).kind is not Kind.TENSOR and not scope.is_given_to_torch(node.value):
             raise Blocked(f"{shown(scope.program, node.value)} is not known to be a tensor", node)
         return sliced(scope, node)
