@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.ir.graph import Definition
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition, Value
 from perflint.analysis.memory.library import decorators_of
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import Bound, bind, parameters_of
-from perflint.syntax.walk import Function, integer, own_nodes, path_of, returned_values
+from perflint.syntax.walk import Function, integer, own_nodes, path_of, reachable, returned_values
 
+WRAPPERS = ("torch.autograd.Variable", "torch.nn.Parameter", "torch.nn.parameter.Parameter")
 _DEVICE = re.compile(r"(?i)dev|cuda|gpu|rank")  # what people call one
 _RECEIVERS = frozenset({Kind.TENSOR, Kind.UNKNOWN, Kind.METHOD})  # a method: an attribute of what is unknown
 
@@ -178,6 +180,36 @@ def returned(program: Program, node: ast.expr) -> list[ast.expr]:
     is_plain = not any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own)
     is_all = len(found) == sum(isinstance(each, ast.Return) for each in own)
     return found if is_plain and is_all else []
+
+
+def handed_back(program: Program, node: ast.Call) -> ast.expr | None:
+    """The argument whose numbers a function of this file gives back as they are: `def cuda(x): return x.cuda()`."""
+    callee, results = program.callee(node), returned(program, node)
+    if callee is None or not results:
+        return None
+    graph = program.get(Flow).graph(results[0])
+
+    def from_what(each: ast.expr | Value) -> list[ast.expr | Value]:
+        if isinstance(each, ast.Name):
+            return [*graph.definitions(each)]
+        if isinstance(each, Definition):
+            return [each.given] if each.given is not None else []
+        kept = _kept(program, each) if isinstance(each, ast.expr) else None
+        return [kept] if kept is not None else []
+
+    first: list[ast.expr | Value] = [*results]
+    ends = [each for each in reachable(first, from_what) if not from_what(each)]
+    names = {each.name if isinstance(each, Definition) and isinstance(each.node, ast.arg) else "" for each in ends}
+    return program.arguments(node, callee).given.get(names.pop()) if len(names) == 1 else None
+
+
+def _kept(program: Program, node: ast.expr) -> ast.expr | None:
+    """The tensor that a call gives back with the same numbers on the same axes."""
+    if isinstance(node, ast.Call) and program.qualified(node.func) in WRAPPERS:
+        return node.args[0] if node.args else None
+    found = operation(program, node)
+    is_same = found is not None and found.does.does("keeping") and found.does.does("same_shape")
+    return found.tensor if found is not None and is_same else None
 
 
 def given(program: Program, definition: Definition) -> list[ast.expr]:

@@ -11,12 +11,11 @@ from functools import reduce
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.values.operations import TorchCall, operation
+from perflint.analysis.values.operations import WRAPPERS, TorchCall, operation
 from perflint.analysis.values.shape import NOTHING, Shape, broadcast, known, product
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.walk import integer, operands, own_nodes, path_of, receiver_of
 
-_WRAPPERS = ("torch.autograd.Variable", "torch.nn.Parameter", "torch.nn.parameter.Parameter")
 _KEEP_RANK = re.compile(
     r"torch\.nn\.(Lazy)?(Conv(Transpose)?[123]d|BatchNorm[123]d|InstanceNorm[123]d|LayerNorm|GroupNorm|SyncBatchNorm"
     r"|\w*Dropout[123]?d?|(Adaptive)?(Max|Avg)Pool[123]d|Linear|Identity|Upsample|(Leaky|P|R)?ReLU6?|[CGS]?ELU|GELU|SiLU"
@@ -106,7 +105,7 @@ class ShapeRules(ABC):
     def _of_class(self, node: ast.Call) -> Shape:
         """What a module gives, and what wraps or makes a tensor by a name of a class."""
         name = self.program.qualified(node.func)
-        if name in _WRAPPERS and node.args:
+        if name in WRAPPERS and node.args:
             return self.shape(node.args[0])
         if torch_ops.class_kind(name) == "tensor-type":
             return self.from_sizes(node.args, made=True) if len(node.args) > 1 else NOTHING

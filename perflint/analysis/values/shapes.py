@@ -9,7 +9,7 @@ from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Value, sources_of
-from perflint.analysis.values.operations import given, returned
+from perflint.analysis.values.operations import given, handed_back, returned
 from perflint.analysis.values.shape import NOTHING, Shape, axes_for, either, known, product
 from perflint.analysis.values.shape_rules import ShapeRules, as_many_axes, sized, tested_rank, unpacked_rank
 from perflint.analysis.values.values import Kind
@@ -162,6 +162,9 @@ class Shapes(ShapeRules):
         if isinstance(node, ast.Subscript):
             return self._indexed(node)
         if isinstance(node, ast.Call):
+            handed = handed_back(self.program, node)
+            if handed is not None:
+                return self.shape(handed)
             shape = either({self._seen_from(node, each, returned=True) for each in returned(self.program, node)})
             return shape if shape.rank is not None else self.of_call(node).at_least(shape.least)
         if isinstance(node, ast.UnaryOp):
@@ -175,11 +178,11 @@ class Shapes(ShapeRules):
     def _of_value(self, node: ast.Name, value: Value) -> Shape:
         """The shape of what may reach a name: by what it is assigned, or by what unpacks its sizes on the way."""
         given = self._assigned(value)
-        if given is not None:
-            return self._seen_from(node, given, returned=not _is_parameter(value))
-        is_all = self._flow.graph(node).value(node) is value  # so that it has a symbol
-        rank = None if is_all else unpacked_rank(self.program, node, value.uses)
-        return NOTHING if rank is None else known(("",) * rank)
+        shape = NOTHING if given is None else self._seen_from(node, given, returned=not _is_parameter(value))
+        if shape.rank is not None or self._flow.graph(node).value(node) is value:  # whose sizes have symbols
+            return shape
+        rank = unpacked_rank(self.program, node, value.uses)
+        return shape if rank is None else known(("",) * rank)
 
     def _seen_from(self, node: ast.expr, value: ast.expr, *, returned: bool) -> Shape:
         """The shape of `value`, without sizes that mean nothing, or something else, where `node` stands.

@@ -209,6 +209,15 @@ def product(values: Operands, node: ast.expr) -> Batched:
     return value.computed(expression("{x} @ {y}", x=value.code, y=other.code), fresh=True)
 
 
+def dotted(values: Operands, node: ast.expr) -> Batched:
+    """A product of two vectors for each step; with one that is the same in all steps, that of a matrix and a vector."""
+    steps = [value.in_front().code for value in values if isinstance(value, Batched)]
+    others = [value.code for value in values if isinstance(value, Invariant)]
+    template = "{x} @ {y}" if others else "({x} * {y}).sum(1)"
+    x, y = (*steps, *others)
+    return Batched(expression(template, x=x, y=y), 0, 0, 0, dense=True, own=True, fresh=True)
+
+
 def exchanged(scope: Scope, operation: TorchCall, value: Batched) -> Batched:
     """`x.transpose(0, 1)` of each step."""
     axes = [axis for each in operation.arguments if (axis := integer(each)) is not None and axis >= 0]

@@ -15,6 +15,7 @@ from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize.axes import (
     along,
     axis_among,
+    dotted,
     exchanged,
     joined,
     no_rule,
@@ -62,6 +63,8 @@ def _of_torch(scope: Scope, operation: TorchCall) -> Value:
     if does.name in ("matmul", "bmm") and len(operation.arguments) == 1 and not node.keywords:
         values = [scope.tensor(each) for each in _operands(operation)]
         return product(values if does.name == "matmul" else [of_rank(each, 3) for each in values], node)
+    if does.name == "dot" and len(operation.arguments) == 1 and not node.keywords:
+        return dotted([of_rank(scope.tensor(each), 1) for each in _operands(operation)], node)
     if does.name == "cat":
         return joined(scope, operation)
     if does.does("random"):
