@@ -194,6 +194,8 @@ def handed_back(program: Program, node: ast.Call) -> ast.expr | None:
             return [*graph.definitions(each)]
         if isinstance(each, Definition):
             return [each.given] if each.given is not None else []
+        if isinstance(each, ast.IfExp):
+            return [each.body, each.orelse]
         kept = _kept(program, each) if isinstance(each, ast.expr) else None
         return [kept] if kept is not None else []
 

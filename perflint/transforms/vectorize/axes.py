@@ -18,7 +18,7 @@ from perflint.syntax.walk import integer, is_false
 from perflint.transforms.host_code import item_of
 from perflint.transforms.operations import FIT, derived, expression, in_rows, new, number, reference
 from perflint.transforms.rewrite import Blocked, shown
-from perflint.transforms.vectorize.modules import check_invariant
+from perflint.transforms.vectorize.modules import check_invariant, viewed_whole
 from perflint.transforms.vectorize.scope import Scope
 from perflint.transforms.vectorize.values import MANY, Batched, Invariant, written
 
@@ -298,7 +298,7 @@ def _computes(scope: Scope, node: ast.expr, *, is_part: bool = False) -> bool:
     if isinstance(node, ast.BinOp):
         is_known = isinstance(node.op, _OPERATORS)
         return is_known and all(_is_operand(scope, each, node) for each in (node.left, node.right))
-    copied = _copied(scope, node)
+    copied = _copied(scope, node) or viewed_whole(scope, node)
     return copied is not None and _computes(scope, copied, is_part=True)
 
 

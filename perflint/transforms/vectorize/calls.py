@@ -32,6 +32,7 @@ from perflint.transforms.vectorize.modules import (
     called_operation,
     check_invariant,
     module_of,
+    viewed_whole,
 )
 from perflint.transforms.vectorize.scope import Scope
 from perflint.transforms.vectorize.values import MANY, Batched, Invariant, Value
@@ -90,6 +91,7 @@ def _of_one(scope: Scope, operation: TorchCall) -> Value:
     is_plain = not operation.arguments and not operation.call.keywords
     is_cast = operation.does.does("cast") and is_plain and scope.program.value(operation.call).kind is Kind.TENSOR
     is_along = not operation.traits.isdisjoint(_ALONG) and not operation.does.does("pairing")
+    is_cast = is_cast or viewed_whole(scope, operation.call) is not None
     if operation.tensor is None or not (sets_shape or changes_axis or is_along or is_exchange or is_cast):
         raise no_rule(operation)
     value = scope.tensor(operation.tensor)

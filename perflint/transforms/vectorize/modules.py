@@ -178,6 +178,14 @@ def called_module(scope: Scope, node: ast.Call) -> Module | None:
     return module_of(scope.program, node.func)
 
 
+def viewed_whole(scope: Scope, node: ast.expr) -> ast.expr | None:
+    """The tensor of which `node` is a view with the same numbers and axes, such as `x.detach()`."""
+    found = called_operation(scope, node) if isinstance(node, ast.Call) and not (node.args or node.keywords) else None
+    does = found.does if found is not None else None
+    is_view = does is not None and does.does("view") and does.does("same_kind") and not does.does("move")
+    return found.tensor if found is not None and is_view and found.does.does("same_shape") else None
+
+
 def called_operation(scope: Scope, node: ast.Call) -> TorchCall | None:
     """The operation of torch that is called; None of others, and of those that write to arguments."""
     if any(keyword.arg in ("out", "inplace", None) for keyword in node.keywords):
