@@ -279,7 +279,7 @@ def _bind_sequences(scope: Scope, target: ast.expr, walked: ast.expr) -> Batched
     lengths = [_length(scope, each) for each in walked.args]
     ends: list[ast.expr | None] = [None] * len(lengths)
     if len({*lengths}) != 1 or not lengths[0]:
-        if any(split_of(scope, each) is not None or not path_of(each) for each in walked.args):
+        if any(split_of(scope, each) is not None for each in walked.args):
             raise Blocked("the sequences are not known to be equally long", walked)
         ends = [*_ends(scope, walked.args)]
     parts = zip(_targets(target, len(lengths)), walked.args, ends, strict=True)
