@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Set
 from dataclasses import dataclass
 
 from perflint import torch_ops
@@ -10,6 +11,7 @@ from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.dispatch import Modules, as_built, may_be_hooked
 from perflint.analysis.memory.special_methods import SpecialMethods
 from perflint.analysis.program import Program
+from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import keyword_of
@@ -25,6 +27,9 @@ _PURE = frozenset(
     f"builtins.{name}" for name in "len int float bool min max abs range isinstance tuple list round".split()
 ) | {f"torch.{name}" for name in "device get_default_dtype finfo iinfo".split()}
 _CLOSED = (ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr, ast.Lambda)
+
+
+ATTRIBUTES = frozenset({"__getattr__", "__getattribute__", "__setattr__"})
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,11 @@ class Module:
 
     def is_function(self, program: Program) -> bool:
         return (self.is_pointwise and not self.is_in_place) or self.reads_last_axis(program)
+
+
+def intercepts(owner: ClassInfo, names: Set[str] = ATTRIBUTES) -> bool:
+    """Whether a class says itself what it means to read or to set an attribute, or whatever `names` are about."""
+    return any(info.methods.keys() & names for info in owner.lineage())
 
 
 def module_of(program: Program, function: ast.expr) -> Module | None:

@@ -118,6 +118,10 @@ class Scope:
         return self.facts.program
 
     @property
+    def depth(self) -> int:
+        return self.callee.depth if self.callee is not None else 0
+
+    @property
     def flow(self) -> Flow:
         return self.program.get(Flow)
 
