@@ -52,13 +52,14 @@ A bare `torch.compile` of the step was measured to be slower than the loop.
 `rounding` (the same mathematics, summed in another order), `behaviour` where dropout between the layers of an RNN draws
 its numbers in another order. Modules and parameters stay the very same; a Cell's become one call of the function that
 `nn.LSTM`, `nn.GRU` and `nn.RNN` call. Results that may be written to in place are copied out of shared memory. Losses
-are taken step by step with `torch.vmap`, so that each step keeps what it ignores or averages over; so is arithmetic on
-steps of an unknown number of axes. `behaviour`, too: a list of tensors is stacked first, which fails where they differ
-in shape, and a loss takes what it is given for steps of a tensor, which fails where it is a list. It is assumed that
-the sequence has at least one step and is as long as the loop goes, that inputs of an RNN with `batch_first` have a
-batch axis, and that no other file registers hooks, builds a module's parts otherwise in a subclass, or calls it under
-autocast on a CPU, where Cells and the RNN compute in other types. Where a profile has seen the missing rank or class,
-there is a candidate with a guard (`perflint docs profiling`).
+are taken step by step with `torch.vmap`, so that each step keeps what it ignores or averages over; so are functions
+that choose by a setting how to compute, and arithmetic on steps of an unknown number of axes. `behaviour`, too: a list
+of tensors is stacked first, which fails where they differ in shape, and a loss takes what it is given for steps of a
+tensor, which fails where it is a list. It is assumed that the sequence has at least one step and is as long as the loop
+goes, that inputs of an RNN with `batch_first` have a batch axis, and that no other file registers hooks, builds a
+module's parts otherwise in a subclass, or calls it under autocast on a CPU, where Cells and the RNN compute in other
+types. Where a profile has seen the missing rank or class, there is a candidate with a guard (`perflint docs
+profiling`).
 
 A first step that alone does something else is taken in front of the others. A test whose answer is the same in every
 step is asked before the loop, even if no step is taken. One that is drawn anew in each step (`random.random() < ratio`)

@@ -48,8 +48,10 @@ The same fix as for `.item()` where a `float(t)` or `int(t)` is only added up or
 one tensor one by one: `exact`, or `rounding` and `behaviour` as `item-in-loop` tells. What is only printed, logged, or
 shown by a progress bar or a summary writer, as `f"{loss:.4f}"`, `float(loss)` or `loss.detach().cpu().numpy()`, is
 reported when it has arrived: `exact`, and a candidate that waits for `--unsafe`, under the conditions there; a tensor
-that is shown without the format of a number tells its device, and has no fix. What is read for control flow, for its
-size, or as a whole tensor has none, either; the finding says what to do instead.
+that is shown without the format of a number tells its device, and has no fix. What is asserted alone, with no message
+but a plain text, is tested by the device, in `behaviour`: where it fails, the process can't go on with the GPU, and no
+AssertionError is raised. What else is read for control flow, for its size, or as a whole tensor has no fix; the finding
+says what to do instead.
 
 ## Measured
 

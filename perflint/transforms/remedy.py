@@ -12,17 +12,19 @@ from perflint import torch_ops
 from perflint.analysis.heat.syncs import Sync, first_reads, hot_syncs, is_repeated
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.links import Heat, HotPlace
+from perflint.analysis.memory.dispatch import is_scripted
 from perflint.analysis.memory.library import ARRAYS
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.source import Fix, Safety
-from perflint.syntax.walk import FUNCTIONS, LOOPS, name_called, own_nodes, receiver_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, TRIES, name_called, own_nodes, receiver_of
 from perflint.transforms.accumulate import accumulation
 from perflint.transforms.collected import slot_store
 from perflint.transforms.deferral import deferral
 from perflint.transforms.host_code import read_of
 from perflint.transforms.listed import listed
-from perflint.transforms.rewrite import Blocked, Rewrite
+from perflint.transforms.operations import ReplaceStatements, expression, new
+from perflint.transforms.rewrite import Blocked, Rewrite, check_alone, of_torch, rewrite
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,34 @@ def _remedy(program: Program, sync: Sync, found: list[Sync], fix: Fix | None) ->
 
 
 def _fix(program: Program, sync: Sync, repeats: list[Sync]) -> Fix:
-    fix = _accumulation(program, sync)
+    fix = _asserted(program, sync) or _accumulation(program, sync)
     if fix is None:
         deferral(program, [sync])
     reported = [other for other in repeats if not _is_accumulated(program, other)]
     if fix is None:
         return deferral(program, [sync, *reported])
     return _together(fix, deferral(program, reported)) if reported else fix
+
+
+def _asserted(program: Program, sync: Sync) -> Fix | None:
+    """The fix by which the device tests what is asserted, where the message reads nothing more."""
+    claim = program.parent(sync.node)
+    if not isinstance(claim, ast.Assert) or claim.test is not sync.node or is_scripted(program):
+        return None
+    value = program.value(claim.test)
+    is_caught = any(isinstance(each, TRIES) for each in program.ancestors(claim))
+    if is_caught or not (value.kind is Kind.TENSOR and value.sure) or not _is_short(claim.msg):
+        return None
+    check_alone(program, claim)
+    given = [claim.test] if claim.msg is None else [claim.test, claim.msg]
+    test = expression("{f}({*given})", f=of_torch(program, "_assert_async", claim), given=given)
+    title = "let the device test it, which fails later, with an error of CUDA for the whole process"
+    return Fix(title, Safety.BEHAVIOUR, rewrite(program, ReplaceStatements((claim,), (new(ast.Expr(test)),))))
+
+
+def _is_short(message: ast.expr | None) -> bool:
+    """May a kernel be given the message?"""
+    return message is None or (isinstance(text := getattr(message, "value", 0), str) and len(text.encode()) < _MESSAGE)
 
 
 def _is_accumulated(program: Program, repeat: Sync) -> bool:
@@ -104,7 +127,8 @@ def _together(one: Fix, other: Fix) -> Fix:
     return Fix(f"{one.title}; {other.title}", one.safety, change, other.requires)
 
 
-_SHOWN = 5
+_MESSAGE = 250  # bytes that the device keeps
+_SHOWN = 5  # lines
 _FEW = 1  # waits that a fix may leave: behind it, the host runs ahead until that one
 
 

@@ -10,7 +10,7 @@ from tests.rules.lift_programs import CLASSES, Shape, Value, Writer
 _POINTWISE = [
     "torch.tanh({})", "{}.sigmoid()", "F.relu({})", "{} * 2", "1 - {}", "-{}", "{}.clamp(-1, 1)", "{} / 2 + 1",
     "{}.pow(2)", "{} ** 2", "F.gelu({})", "{}.clone()", "({} > 0).to(torch.get_default_dtype())", "{} - 0.5",
-    "squashed({})",
+    "squashed({})", "{}.contiguous()",
 ]  # fmt: skip
 _ALONG = [
     "softmax({})", "log_softmax(dim={})", "cumsum({})", "sum({})", "mean(dim={})", "logsumexp({})", "amax({})",
@@ -103,6 +103,10 @@ def product(writer: Writer) -> None:
         return
     value = writer.choose(found)
     size, out = value.shape[-1], writer.choose([2, 3])
+    if len(value.shape) == 1 and writer.choose([True, False]):
+        other = writer.choose([writer.argument("w", (size,)), f"({value.text} + 1)"])
+        writer.keep(Value(writer.choose(["torch.dot({}, {})", "{}.dot({})"]).format(value.text, other), ()))
+        return
     batches = writer.choose([(), value.shape[:-2]])
     name = writer.argument("w", (*batches, size, out))
     forms = ["{} @ {}", "torch.matmul({}, {})", "{}.matmul({})"]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from perflint import torch_ops
+from perflint.analysis.call_graph import is_abstract
 from perflint.analysis.facts import Program
 from perflint.analysis.loops.flow import ARITHMETIC, CHOICE, MODEL, RNN, Call, Header, LoopFlow, Trace
 from perflint.analysis.loops.header import is_rest
@@ -34,6 +35,11 @@ def _walked(header: Header) -> set[str]:
     targets = (*(each.target for each in header.elements), *header.members)
     names = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
     return names | {each.base.rpartition(".")[2] for each in header.elements if _is_name(each.base)}
+
+
+def _begins(node: ast.Call) -> bool:
+    """Is it a method by the name of which a state begins anew: `net.init_hidden(batch)`, `cell.reset()`?"""
+    return isinstance(node.func, ast.Attribute) and node.func.attr.startswith(("init_", "reset"))
 
 
 def _is_name(base: str) -> bool:
@@ -263,15 +269,47 @@ class Evidence:
     # -- what speaks against
 
     @cached_property
+    def computes(self) -> bool:
+        """Does it compute more than tests, and numbers by which it picks from what is no tensor, such as letters?"""
+        return not all(map(self._is_read, self.flow.operations))
+
+    def _is_read(self, node: ast.expr) -> bool:
+        child: ast.AST = node
+        for around in self.program.ancestors(node):
+            if isinstance(around, ast.If | ast.IfExp) and child is around.test:
+                return True
+            if isinstance(around, ast.Subscript) and child is around.slice:
+                return self.program.value(around.value).kind is not Kind.TENSOR
+            if isinstance(around, ast.stmt):
+                return False
+            child = around
+        return False
+
+    @cached_property
     def keeper(self) -> str:
-        """What is called and keeps a state, which the function around sets: `self.decoder.h = zeros`."""
+        """What is called and keeps a state.
+
+        The function around sets that as it needs it, `self.decoder.h = zeros`, or `net.init_sequence()`; or a step has
+        no other use for a module, or for a method that is left to subclasses.
+        """
         function = self.program.function_of(self.loop)
         calls = self.program.calls_in(function) if function is not None else ()
         near = [each for each in (function, *map(self.program.callee, calls)) if each is not None]
         stores = [part for each in near for part in own_nodes(each) if isinstance(part, ast.Attribute)]
         held = {path_of(each) for each in stores if isinstance(each.ctx, ast.Store)}
+        held |= {path_of(each.func) for each in calls if _begins(each) and self._is_statement(each)}
         called = sorted(filter(None, (path_of(each.node.func) for each in self.models)))
-        return next((each for each in called if any(path.startswith(f"{each}.") for path in held)), "")
+        owners = (each.removesuffix(".forward") for each in called)
+        found = next((each for each in owners if any(path.startswith(f"{each}.") for path in held)), "")
+        return found or next((path_of(each.node.func) for each in self.models if self._only_changes(each.node)), "")
+
+    def _only_changes(self, node: ast.Call) -> bool:
+        callee = self.program.callee(node)
+        is_module = self.program.value(node.func).kind is Kind.MODULE or (callee is not None and is_abstract(callee))
+        return is_module and self._is_statement(node)
+
+    def _is_statement(self, node: ast.Call) -> bool:
+        return isinstance(self.program.parent(node), ast.Expr)
 
     @cached_property
     def resizes(self) -> bool:

@@ -17,6 +17,7 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import Bound, bind, parameters_of
 from perflint.syntax.walk import Function, integer, own_nodes, path_of, returned_values
 
+WRAPPERS = ("torch.autograd.Variable", "torch.nn.Parameter", "torch.nn.parameter.Parameter")
 _DEVICE = re.compile(r"(?i)dev|cuda|gpu|rank")  # what people call one
 _RECEIVERS = frozenset({Kind.TENSOR, Kind.UNKNOWN, Kind.METHOD})  # a method: an attribute of what is unknown
 

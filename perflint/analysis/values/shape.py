@@ -101,6 +101,9 @@ def broadcast(one: Shape, other: Shape) -> Shape:
 def either(shapes: set[Shape]) -> Shape:
     if len(shapes) == 1:
         return next(iter(shapes))
+    if shapes and len({each.rank for each in shapes}) == 1 and next(iter(shapes)).rank is not None:
+        axes = zip(*(each.first for each in shapes), strict=True)
+        return known(tuple(sizes[0] if len({*sizes}) == 1 else "" for sizes in axes))
     return Shape(None, least=min((each.least for each in shapes), default=0))
 
 

@@ -11,12 +11,11 @@ from functools import reduce
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.values.operations import TorchCall, operation
+from perflint.analysis.values.operations import WRAPPERS, TorchCall, operation
 from perflint.analysis.values.shape import NOTHING, Shape, broadcast, known, product
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.walk import integer, operands, own_nodes, path_of, receiver_of
 
-_WRAPPERS = ("torch.autograd.Variable", "torch.nn.Parameter", "torch.nn.parameter.Parameter")
 _KEEP_RANK = re.compile(
     r"torch\.nn\.(Lazy)?(Conv(Transpose)?[123]d|BatchNorm[123]d|InstanceNorm[123]d|LayerNorm|GroupNorm|SyncBatchNorm"
     r"|\w*Dropout[123]?d?|(Adaptive)?(Max|Avg)Pool[123]d|Linear|Identity|Upsample|(Leaky|P|R)?ReLU6?|[CGS]?ELU|GELU|SiLU"
@@ -104,7 +103,7 @@ class ShapeRules(ABC):
 
     def _of_class(self, node: ast.Call) -> Shape:
         name = self.program.qualified(node.func)
-        if name in _WRAPPERS and node.args:
+        if name in WRAPPERS and node.args:
             return self.shape(node.args[0])
         if torch_ops.class_kind(name) == "tensor-type":
             return self.from_sizes(node.args, made=True) if len(node.args) > 1 else NOTHING
@@ -273,12 +272,22 @@ _LEAVES = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 def unpacked_rank(program: Program, node: ast.expr, uses: Sequence[ast.expr]) -> int | None:
     """The number of names that take the sizes at one of `uses` whenever `node` is read; None where none do."""
+    found: dict[ast.stmt, int] = {}
     for use in uses if not program.get(_reshapes_in_place) else ():
         unpacking = _unpacking(program, use)
-        if unpacking is not None and _runs_with(program, unpacking, node):
-            names = unpacking.targets[0]
-            return len(names.elts) if isinstance(names, ast.Tuple) else None
-    return None
+        if unpacking is not None and isinstance(names := unpacking.targets[0], ast.Tuple):
+            if _runs_with(program, unpacking, node):
+                return len(names.elts)
+            found[unpacking] = len(names.elts)
+    return next((rank for each, rank in found.items() if _either_way(program, each, rank, found, node)), None)
+
+
+def _either_way(program: Program, one: ast.stmt, rank: int, found: dict[ast.stmt, int], node: ast.expr) -> bool:
+    """Has a test run before `node`, on both branches of which as many sizes are unpacked as `one` of them does?"""
+    test = program.parent(one)
+    if not isinstance(test, ast.If) or one not in test.body or not _runs_with(program, test, node):
+        return False
+    return any(found.get(each) == rank for each in test.orelse)
 
 
 def tested_rank(program: Program, node: ast.expr, uses: Sequence[ast.expr]) -> int | None:

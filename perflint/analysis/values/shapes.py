@@ -9,11 +9,11 @@ from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Value, sources_of
-from perflint.analysis.values.operations import given, returned
+from perflint.analysis.values.operations import WRAPPERS, given, operation, returned
 from perflint.analysis.values.shape import NOTHING, Shape, axes_for, either, known, product
 from perflint.analysis.values.shape_rules import ShapeRules, as_many_axes, sized, tested_rank, unpacked_rank
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import TRIES, elements_of, integer, nodes_below, path_of, receiver_of
+from perflint.syntax.walk import TRIES, elements_of, integer, nodes_below, path_of, reachable, receiver_of
 
 _SHOWN = 6  # so many axes of a tensor of unknown rank get a symbol, from either end
 _DEPTH = 48
@@ -151,17 +151,15 @@ class Shapes(ShapeRules):
 
     def _infer(self, node: ast.expr) -> Shape:
         if isinstance(node, ast.Name):
-            values = [(each, self._assigned(each)) for each in self._definitions(node)]
-            shapes = {
-                NOTHING if value is None else self._seen_from(node, value, returned=not _is_parameter(each))
-                for each, value in values
-            }
-            return either(shapes)
+            return either({self._of_value(node, each) for each in self._definitions(node)})
         if isinstance(node, ast.Attribute):
             return self._attribute(node)
         if isinstance(node, ast.Subscript):
             return self._indexed(node)
         if isinstance(node, ast.Call):
+            handed = handed_back(self.program, node)
+            if handed is not None:
+                return self.shape(handed)
             shape = either({self._seen_from(node, each, returned=True) for each in returned(self.program, node)})
             return shape if shape.rank is not None else self.of_call(node).at_least(shape.least)
         if isinstance(node, ast.UnaryOp):
@@ -171,6 +169,15 @@ class Shapes(ShapeRules):
                 return product(self.shape(node.left), self.shape(node.right))
             return self.broadcast(node.left, node.right)
         return self.broadcast(node.left, node.comparators[0]) if isinstance(node, ast.Compare) else NOTHING
+
+    def _of_value(self, node: ast.Name, value: Value) -> Shape:
+        """The shape of what may reach a name: by what it is assigned, or by what unpacks its sizes on the way."""
+        given = self._assigned(value)
+        shape = NOTHING if given is None else self._seen_from(node, given, returned=not _is_parameter(value))
+        if shape.rank is not None or self._flow.graph(node).value(node) is value:  # whose sizes have symbols
+            return shape
+        rank = unpacked_rank(self.program, node, value.uses)
+        return shape if rank is None else known(("",) * rank)
 
     def _seen_from(self, node: ast.expr, value: ast.expr, *, returned: bool) -> Shape:
         """The shape of `value`, without sizes that mean nothing, or something else, where `node` stands."""
@@ -358,3 +365,35 @@ def gathers(program: Program, node: ast.Subscript) -> bool:
 
 def _is_index(program: Program, node: ast.expr) -> bool:
     return program.value(node).kind is Kind.TENSOR and bool(program.get(Shapes).shape(node).rank)
+
+
+def handed_back(program: Program, node: ast.Call) -> ast.expr | None:
+    """The argument whose numbers a function of this file gives back as they are: `def cuda(x): return x.cuda()`."""
+    callee, results = program.callee(node), returned(program, node)
+    if callee is None or not results:
+        return None
+    graph = program.get(Flow).graph(results[0])
+
+    def from_what(each: ast.expr | Value) -> list[ast.expr | Value]:
+        if isinstance(each, ast.Name):
+            return [*graph.definitions(each)]
+        if isinstance(each, Definition):
+            return [each.given] if each.given is not None else []
+        if isinstance(each, ast.IfExp):
+            return [each.body, each.orelse]
+        kept = _kept(program, each) if isinstance(each, ast.expr) else None
+        return [kept] if kept is not None else []
+
+    first: list[ast.expr | Value] = [*results]
+    ends = [each for each in reachable(first, from_what) if not from_what(each)]
+    names = {each.name if isinstance(each, Definition) and isinstance(each.node, ast.arg) else "" for each in ends}
+    return program.arguments(node, callee).given.get(names.pop()) if len(names) == 1 else None
+
+
+def _kept(program: Program, node: ast.expr) -> ast.expr | None:
+    """The tensor that a call gives back with the same numbers on the same axes."""
+    if isinstance(node, ast.Call) and program.qualified(node.func) in WRAPPERS:
+        return node.args[0] if node.args else None
+    found = operation(program, node)
+    is_same = found is not None and found.does.does("keeping") and found.does.does("same_shape")
+    return found.tensor if found is not None and is_same else None

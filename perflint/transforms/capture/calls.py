@@ -33,8 +33,8 @@ _OTHER_RESULTS = frozenset({"list", "str", "none", "numpy", "other"})  # than te
 _CHANGES = FILLS | TAKES
 _READS = HOLDS | {"index", "count"}
 _COMPUTES = frozenset(
-    "torch.autograd.Variable torch.nn.utils.rnn.pad_sequence einops.rearrange einops.repeat einops.reduce"
-    " einops.einsum".split()
+    "torch._assert_async torch.autograd.Variable torch.nn.utils.rnn.pad_sequence einops.rearrange einops.repeat"
+    " einops.reduce einops.einsum".split()
 )
 _DESCRIBES = frozenset(f"torch.{name}" for name in "is_tensor device Size finfo cuda.is_available".split())
 _READING = frozenset(  # masks and lengths, whether the device is there, or how large its input is

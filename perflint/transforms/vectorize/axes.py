@@ -18,7 +18,7 @@ from perflint.syntax.walk import integer, is_false
 from perflint.transforms.host_code import item_of
 from perflint.transforms.operations import FIT, derived, expression, in_rows, new, number, reference
 from perflint.transforms.rewrite import Blocked, shown
-from perflint.transforms.vectorize.modules import check_invariant
+from perflint.transforms.vectorize.modules import check_invariant, viewed_whole
 from perflint.transforms.vectorize.scope import Scope
 from perflint.transforms.vectorize.values import MANY, Batched, Invariant, written
 
@@ -204,6 +204,15 @@ def product(values: Operands, node: ast.expr) -> Batched:
     return value.computed(expression("{x} @ {y}", x=value.code, y=other.code), fresh=True)
 
 
+def dotted(values: Operands, node: ast.expr) -> Batched:
+    """A product of two vectors for each step; with one that is the same in all steps, that of a matrix and a vector."""
+    steps = [value.in_front().code for value in values if isinstance(value, Batched)]
+    others = [value.code for value in values if isinstance(value, Invariant)]
+    template = "{x} @ {y}" if others else "({x} * {y}).sum(1)"
+    x, y = (*steps, *others)
+    return Batched(expression(template, x=x, y=y), 0, 0, 0, dense=True, own=True, fresh=True)
+
+
 def exchanged(scope: Scope, operation: TorchCall, value: Batched) -> Batched:
     """`x.transpose(0, 1)` of each step."""
     axes = [axis for each in operation.arguments if (axis := integer(each)) is not None and axis >= 0]
@@ -281,7 +290,7 @@ def _computes(scope: Scope, node: ast.expr, *, is_part: bool = False) -> bool:
     if isinstance(node, ast.BinOp):
         is_known = isinstance(node.op, _OPERATORS)
         return is_known and all(_is_operand(scope, each, node) for each in (node.left, node.right))
-    copied = _copied(scope, node)
+    copied = _copied(scope, node) or viewed_whole(scope, node)
     return copied is not None and _computes(scope, copied, is_part=True)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from dataclasses import replace
 
-from perflint.analysis.memory.dispatch import may_be_wrapped
-from perflint.analysis.values.classes import ClassInfo
+from perflint.analysis.memory.dispatch import is_scripted, may_be_wrapped
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import defaults_of
@@ -16,8 +15,8 @@ from perflint.transforms.operations import assignment, expression, reference
 from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize import calls, rnns
 from perflint.transforms.vectorize.axes import mapped, pointwise, product
-from perflint.transforms.vectorize.indexing import part_of_step, sliced
-from perflint.transforms.vectorize.modules import called_module, invariant
+from perflint.transforms.vectorize.indexing import part_of_step, selected, sliced, split_of
+from perflint.transforms.vectorize.modules import ATTRIBUTES, called_module, check_invariant, intercepts, invariant
 from perflint.transforms.vectorize.results import lift_result
 from perflint.transforms.vectorize.rnns import is_left, is_of
 from perflint.transforms.vectorize.scope import Callee, Line, Scope, counter, tensor
@@ -211,6 +210,8 @@ def _subscript(scope: Scope, node: ast.Subscript) -> Value:
             raise Blocked("which of the values is meant is no constant", node)
         return base.items[index]
     if isinstance(base, Invariant):
+        if (split := split_of(scope, node.value)) is not None:
+            return selected(scope, node, split)
         if scope.program.value(node.value).kind is not Kind.TENSOR and not scope.is_given_to_torch(node.value):
             raise Blocked(f"{shown(scope.program, node.value)} is not known to be a tensor", node)
         return sliced(scope, node)
@@ -256,13 +257,7 @@ def _is_as_large(scope: Scope, first: ast.expr, given: ast.expr) -> bool:
     return one.rank is not None and one.first == other.first and all(one.first)
 
 
-_ATTRIBUTES = frozenset({"__getattr__", "__getattribute__", "__setattr__"})
 _DEPTH = 3
-
-
-def intercepts(owner: ClassInfo, names: Set[str] = _ATTRIBUTES) -> bool:
-    """Whether a class defines itself how attributes are read or set, or whatever `names` are about."""
-    return any(info.methods.keys() & names for info in owner.lineage())
 
 
 def _callee(scope: Scope, node: ast.Call) -> ast.FunctionDef | None:
@@ -277,8 +272,15 @@ def _callee(scope: Scope, node: ast.Call) -> ast.FunctionDef | None:
 
 def _inlined(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Value:
     _check_callee(scope, node, function)
+    first, *more = body = [each for each in function.body if not _is_docstring(each)] or function.body
+    if isinstance(first, ast.If) and not more:
+        return _chosen(scope, node, function, first)
+    return _returned(scope, node, function, body)
+
+
+def _returned(scope: Scope, node: ast.Call, function: ast.FunctionDef, body: list[ast.stmt]) -> Value:
     inner = _entered(scope, node, function)
-    *statements, last = [each for each in function.body if not _is_docstring(each)] or function.body
+    *statements, last = body
     if not isinstance(last, ast.Return) or last.value is None:
         raise Blocked(f"`{function.name}` does not end by returning what it computes", node)
     try:
@@ -291,13 +293,49 @@ def _inlined(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Value:
         raise Blocked(f"in {shown(scope.program, node.func)}, {blocked}", node) from None
 
 
+def _chosen(scope: Scope, node: ast.Call, function: ast.FunctionDef, choice: ast.If) -> Batched:
+    """The call by torch.vmap of a function that chooses by what is the same in all steps; raises Blocked."""
+    if node.keywords or not scope.facts.torch or is_scripted(scope.program):
+        raise Blocked(f"`{function.name}` can't be called by torch.vmap", node)
+    ways = [*_ways(scope, node, function, choice)]
+    given = [scope.tensor(each) for each in node.args]
+    axes = ["0" if isinstance(each, Batched) else "None" for each in given]
+    where = f", in_dims=({', '.join(axes)},)" if "None" in axes else ""
+    codes = [each.in_front().code if isinstance(each, Batched) else each.code for each in given]
+    template = f"{{torch}}.vmap({{f}}{where})({{*given}})"
+    code = expression(template, torch=scope.facts.torch, f=scope.code(node.func), given=codes)
+    return Batched(code, 0, min(each.least for each in ways), max(each.most for each in ways), own=True)
+
+
+def _ways(scope: Scope, node: ast.Call, function: ast.FunctionDef, choice: ast.If) -> Iterator[Batched]:
+    """What each branch of `function` returns, of which all must be lifted, and leave no other trace."""
+    draft, inner, rest = scope.draft, _entered(scope, node, function), list[ast.stmt]([choice])
+    written, marks = len(draft.before), {*draft.changes, *draft.consumed}
+    while rest:
+        test = rest[0] if len(rest) == 1 and isinstance(rest[0], ast.If) else None
+        check_invariant(inner, *([test.test] if test is not None else []))
+        value = _returned(scope, node, function, rest if test is None else test.body)
+        del draft.before[written:]
+        if (
+            not isinstance(value, Batched)
+            or (test and inner.varies(test.test))
+            or marks != {*draft.changes, *draft.consumed}
+        ):
+            raise Blocked(f"`{function.name}` does more than choose how to compute", node)
+        yield value
+        rest = [] if test is None else test.orelse
+    around = scope.program.parent(node)
+    if test is not None and not (isinstance(around, ast.Assign) and isinstance(around.targets[0], ast.Subscript)):
+        raise Blocked(f"`{function.name}` may return nothing", node)  # which no slot of a tensor takes
+
+
 def _check_callee(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> None:
     owner = scope.program.class_of(function)
-    if function.decorator_list or _depth(scope) >= _DEPTH:
+    if function.decorator_list or scope.depth >= _DEPTH:
         raise Blocked(f"`{function.name}` is wrapped or calls too deep", node)
     if may_be_wrapped(scope.program):
         raise Blocked(f"{shown(scope.program, node.func)} may be wrapped: calling it is more than its body", node)
-    if owner is not None and intercepts(owner, {*_ATTRIBUTES, "__call__"}):
+    if owner is not None and intercepts(owner, {*ATTRIBUTES, "__call__"}):
         raise Blocked(f"calling {shown(scope.program, node.func)} is more than its body", node)
     if owner is not None and any(True for _ in owner.overriding(function.name)):
         raise Blocked(f"a subclass has its own `{function.name}`", node)
@@ -307,16 +345,12 @@ def _check_callee(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> No
         raise Blocked(f"`{function.name}` does more than compute", node)
 
 
-def _depth(scope: Scope) -> int:
-    return scope.callee.depth if scope.callee is not None else 0
-
-
 def _entered(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Scope:
     arguments = function.args
     if arguments.vararg or arguments.kwarg or any(isinstance(each, ast.Starred) for each in node.args):
         raise Blocked(f"`{function.name}` takes any number of arguments", node)
     names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
-    inner = Scope(scope.facts, scope.draft, scope.assigned, callee=Callee(_depth(scope) + 1))
+    inner = Scope(scope.facts, scope.draft, scope.assigned, callee=Callee(scope.depth + 1))
     if scope.program.class_of(function) is not None:
         inner = _with_self(scope, inner, names.pop(0), scope.code(_receiver(scope, node)))
     given, defaults = scope.program.arguments(node, function).given, defaults_of(function)
@@ -347,7 +381,7 @@ def _with_self(scope: Scope, inner: Scope, name: str, receiver: ast.expr) -> Sco
     others = {each for each in scope.assigned if not each.startswith(f"{name}.")}
     values = {own[each]: value for each, value in scope.values.items() if each in own}
     shared = {own[each] for each in scope.assigned if each in own}
-    callee = Callee(_depth(inner), {name: receiver})
+    callee = Callee(inner.depth, {name: receiver})
     return replace(inner, assigned=frozenset(shared | others), values=values, callee=callee)
 
 

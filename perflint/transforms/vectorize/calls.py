@@ -15,6 +15,7 @@ from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize.axes import (
     along,
     axis_among,
+    dotted,
     exchanged,
     joined,
     no_rule,
@@ -31,6 +32,7 @@ from perflint.transforms.vectorize.modules import (
     called_operation,
     check_invariant,
     module_of,
+    viewed_whole,
 )
 from perflint.transforms.vectorize.scope import Scope
 from perflint.transforms.vectorize.values import MANY, Batched, Invariant, Value
@@ -62,6 +64,8 @@ def _of_torch(scope: Scope, operation: TorchCall) -> Value:
     if does.name in ("matmul", "bmm") and len(operation.arguments) == 1 and not node.keywords:
         values = [scope.tensor(each) for each in _operands(operation)]
         return product(values if does.name == "matmul" else [of_rank(each, 3) for each in values], node)
+    if does.name == "dot" and len(operation.arguments) == 1 and not node.keywords:
+        return dotted([of_rank(scope.tensor(each), 1) for each in _operands(operation)], node)
     if does.name == "cat":
         return joined(scope, operation)
     if does.does("random"):
@@ -87,6 +91,7 @@ def _of_one(scope: Scope, operation: TorchCall) -> Value:
     is_plain = not operation.arguments and not operation.call.keywords
     is_cast = operation.does.does("cast") and is_plain and scope.program.value(operation.call).kind is Kind.TENSOR
     is_along = not operation.traits.isdisjoint(_ALONG) and not operation.does.does("pairing")
+    is_cast = is_cast or viewed_whole(scope, operation.call) is not None
     if operation.tensor is None or not (sets_shape or changes_axis or is_along or is_exchange or is_cast):
         raise no_rule(operation)
     value = scope.tensor(operation.tensor)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from perflint import torch_ops
 from perflint.analysis.loops.header import split_axis, split_base, split_size
+from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.dtypes import is_wide_integer
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.shapes import Shapes
@@ -53,6 +54,21 @@ def taken_for_tensor(scope: Scope, node: ast.expr) -> Batched | Invariant:
     scope.draft.changes.add(f"it fails if {shown(scope.program, whole)} is no tensor")
     invariant(scope, whole)
     return sliced(scope, node)
+
+
+def selected(scope: Scope, node: ast.Subscript, split: Split) -> Batched:
+    """`pieces[t]` of what `pieces` were taken from, as one step of it."""
+    steps = step_range(scope, node.slice)
+    if steps is None or steps.kept:
+        raise Blocked(f"{shown(scope.program, node)} is not one step of a sequence", node)
+    items: list[ast.expr] = [
+        *(new(ast.Slice()) for _ in range(split.axis)),
+        steps.slice(is_whole=_is_length(scope, split.whole, split.axis, steps)),
+    ]
+    rank = scope.rank(split.whole)
+    least, fewer = split.axis + 1 if rank is None else rank, 0 if split.kept else 1
+    code = indexed(scope.code(split.whole), items)
+    return Batched(code, split.axis, least - fewer, MANY if rank is None else rank - fewer, kept=split.kept)
 
 
 def item_code(scope: Scope, item: ast.expr) -> ast.expr:
@@ -189,17 +205,23 @@ def _part_of_kept(
 
 
 def split_of(scope: Scope, node: ast.expr) -> Split | None:
-    """What the steps that `node` gives are taken from; None where it is no call that takes any. Raises Blocked."""
-    if not isinstance(node, ast.Call) or not torch_ops.does(name_called(node), "parting"):
+    """What the steps that `node` holds were taken from; None where it is not known to hold any. Raises Blocked."""
+    is_given = isinstance(node, ast.Name) and scope.callee is None and scope.read(node) is None
+    call = scope.start(node) if isinstance(node, ast.Name) and is_given else node
+    if not isinstance(call, ast.Call) or not torch_ops.does(name_called(call), "parting"):
         return None
-    whole, axis = split_base(node), split_axis(node)
+    whole, axis = split_base(call), split_axis(call)
     rank = scope.rank(whole)
     if axis is None or (axis < 0 and rank is None):
-        raise Blocked("the axis for time is not known", node)
+        raise Blocked("the axis for time is not known", call)
     axis = axis if axis >= 0 else axis + (rank or 0)
-    if not _are_single(scope, node, whole, axis):
-        raise Blocked("several steps are taken at once", node)
-    return Split(whole, axis, kept=name_called(node) != "unbind")
+    if not _are_single(scope, call, whole, axis):
+        raise Blocked("several steps are taken at once", call)
+    if call is not node and _may_be_another(scope, call, whole):
+        raise Blocked(f"{shown(scope.program, whole)} may be another one than was taken apart", call)
+    if isinstance(node, ast.Name):
+        scope.draft.parted.add(node.id)
+    return Split(whole, axis, kept=name_called(call) != "unbind")
 
 
 def _are_single(scope: Scope, call: ast.Call, whole: ast.expr, axis: int) -> bool:
@@ -210,6 +232,18 @@ def _are_single(scope: Scope, call: ast.Call, whole: ast.expr, axis: int) -> boo
     count = split_size(call)
     is_tensor = scope.program.value(whole).kind is Kind.TENSOR
     return is_tensor and count is not None and scope.is_length(count, whole, axis)
+
+
+def _may_be_another(scope: Scope, call: ast.Call, whole: ast.expr) -> bool:
+    """May `whole` be another tensor, or have other axes, in the loop than where it was taken apart?"""
+    graph, loop, points = scope.graph, scope.facts.loop, scope.program.get(Memory).points_to(call)
+    if not isinstance(whole, ast.Name) or graph.is_shared(whole.id) or scope.flow.graph(call) is not graph:
+        return True
+    changed = (
+        each.node for each in points.writes if isinstance(each.node, ast.Call) and each.reaches(points.of(whole))
+    )
+    bound = (each.node for each in graph.bindings[whole.id])
+    return any(node in scope.facts.inside or graph.reaches(call, node, avoiding=loop) for node in (*bound, *changed))
 
 
 def with_targets(scope: Scope, loop: PlainLoop) -> Scope:
@@ -243,21 +277,30 @@ def _bind_sequences(scope: Scope, target: ast.expr, walked: ast.expr) -> Batched
     if not isinstance(walked, ast.Call) or not is_zip or walked.keywords:
         return _bind_sequence(scope, target, walked)
     lengths = [_length(scope, each) for each in walked.args]
-    others: list[ast.expr | None] = [None] * len(lengths)
+    ends: list[ast.expr | None] = [None] * len(lengths)
     if len({*lengths}) != 1 or not lengths[0]:
-        if len(lengths) != 2 or any(split_of(scope, each) is not None for each in walked.args):
+        if any(split_of(scope, each) is not None for each in walked.args):
             raise Blocked("the sequences are not known to be equally long", walked)
-        others = [*reversed(walked.args)]
-    parts = zip(_targets(target, len(lengths)), walked.args, others, strict=True)
-    found = [_bind_sequence(scope, part, each, other) for part, each, other in parts]
+        ends = [*_ends(scope, walked.args)]
+    parts = zip(_targets(target, len(lengths)), walked.args, ends, strict=True)
+    found = [_bind_sequence(scope, part, each, end) for part, each, end in parts]
     return found[0]
 
 
-def _bind_sequence(scope: Scope, target: ast.expr, walked: ast.expr, other: ast.expr | None = None) -> Batched:
-    """Give `target` the steps of a sequence, which ends with the `other` one, if there is one."""
+def _ends(scope: Scope, walked: Sequence[ast.expr]) -> list[ast.expr]:
+    """Where each of several sequences ends if all are walked as far as the shortest one goes."""
+    lengths = [expression("len({x})", x=scope.code(each)) for each in walked]
+    if len(lengths) == 2:
+        return lengths[::-1]
+    shortest = scope.bound(expression("min({*lengths})", lengths=lengths), "length")
+    return [reference(shortest) for _ in walked]
+
+
+def _bind_sequence(scope: Scope, target: ast.expr, walked: ast.expr, end: ast.expr | None = None) -> Batched:
+    """Give `target` the steps of a sequence, up to an `end`, if there is one before its own."""
     value = scope.program.value(walked)
     if value.kind is not Kind.SEQUENCE or split_of(scope, walked) is not None:
-        sequence = _sequence(scope, walked, other)
+        sequence = _sequence(scope, walked, end)
         _assign(scope, target, sequence)
         return sequence
     item, parts = value.item, [target]
@@ -266,7 +309,7 @@ def _bind_sequence(scope: Scope, target: ast.expr, walked: ast.expr, other: ast.
         items, parts = [*item.items], _targets(target, len(item.items))
     if not items or any(each.kind is not Kind.TENSOR or not each.sure for each in items):
         raise Blocked(f"{shown(scope.program, walked)} is not known to hold tensors", walked)
-    found = [_stacked(scope, part, each) for part, each in zip(parts, _apart(scope, parts, walked, other), strict=True)]
+    found = [_stacked(scope, part, each) for part, each in zip(parts, _apart(scope, parts, walked, end), strict=True)]
     return found[0]
 
 
@@ -281,13 +324,13 @@ def _stacked(scope: Scope, target: ast.expr, tensors: ast.expr) -> Batched:
     return steps
 
 
-def _apart(scope: Scope, parts: list[ast.expr], walked: ast.expr, other: ast.expr | None) -> list[ast.expr]:
-    """The tensors of a list, or the columns of a list of tuples of them, up to the end of the `other` sequence."""
+def _apart(scope: Scope, parts: list[ast.expr], walked: ast.expr, end: ast.expr | None) -> list[ast.expr]:
+    """The tensors of a list, or the columns of a list of tuples of them, up to an `end`."""
     _check_bound(scope, walked)
     if not scope.facts.torch or not path_of(walked):
         raise Blocked(f"{shown(scope.program, walked)} is not known to be a list", walked)
     scope.draft.changes.add(f"it fails if the tensors in {shown(scope.program, walked)} differ in shape")
-    whole = _up_to(scope, walked, other)
+    whole = _up_to(scope, walked, end)
     if len(parts) == 1:
         return [whole]
     names = [scope.draft.taken.fresh(f"all_{path_of(each)}s") for each in parts]
@@ -296,9 +339,9 @@ def _apart(scope: Scope, parts: list[ast.expr], walked: ast.expr, other: ast.exp
     return [reference(each) for each in names]
 
 
-def _up_to(scope: Scope, walked: ast.expr, other: ast.expr | None) -> ast.expr:
+def _up_to(scope: Scope, walked: ast.expr, end: ast.expr | None) -> ast.expr:
     code = scope.code(walked)
-    return code if other is None else expression("{x}[: len({y})]", x=code, y=scope.code(other))
+    return code if end is None else expression("{x}[: {end}]", x=code, end=end)
 
 
 def _targets(target: ast.expr, count: int) -> list[ast.expr]:
@@ -336,7 +379,7 @@ def _check_bound(scope: Scope, node: ast.expr) -> None:
     check_invariant(scope, node)
 
 
-def _sequence(scope: Scope, walked: ast.expr, other: ast.expr | None = None) -> Batched:
+def _sequence(scope: Scope, walked: ast.expr, end: ast.expr | None = None) -> Batched:
     split = split_of(scope, walked)
     whole, axis, fewer = (walked, 0, 1) if split is None else (split.whole, split.axis, 0 if split.kept else 1)
     _check_bound(scope, whole)
@@ -344,7 +387,7 @@ def _sequence(scope: Scope, walked: ast.expr, other: ast.expr | None = None) -> 
     if split is None and (value.kind is not Kind.TENSOR or not value.sure):
         raise Blocked(f"{shown(scope.program, walked)} is not known to be a tensor", walked)
     least, most = max(axis + 1, rank or 0) - fewer, MANY if rank is None else rank - fewer
-    return Batched(_up_to(scope, whole, other), axis, least, most, kept=not fewer)
+    return Batched(_up_to(scope, whole, end), axis, least, most, kept=not fewer)
 
 
 def _length(scope: Scope, walked: ast.expr) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Set
 from dataclasses import dataclass
 
 from perflint import torch_ops
@@ -10,6 +11,7 @@ from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.dispatch import Modules, as_built, may_be_hooked
 from perflint.analysis.memory.special_methods import SpecialMethods
 from perflint.analysis.program import Program
+from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import keyword_of
@@ -25,6 +27,9 @@ _PURE = frozenset(
     f"builtins.{name}" for name in "len int float bool min max abs range isinstance tuple list round".split()
 ) | {f"torch.{name}" for name in "device get_default_dtype finfo iinfo".split()}
 _CLOSED = (ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr, ast.Lambda)
+
+
+ATTRIBUTES = frozenset({"__getattr__", "__getattribute__", "__setattr__"})
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,11 @@ class Module:
 
     def is_function(self, program: Program) -> bool:
         return (self.is_pointwise and not self.is_in_place) or self.reads_last_axis(program)
+
+
+def intercepts(owner: ClassInfo, names: Set[str] = ATTRIBUTES) -> bool:
+    """Whether a class says itself what it means to read or to set an attribute, or whatever `names` are about."""
+    return any(info.methods.keys() & names for info in owner.lineage())
 
 
 def module_of(program: Program, function: ast.expr) -> Module | None:
@@ -170,6 +180,14 @@ def called_module(scope: Scope, node: ast.Call) -> Module | None:
     if scope.program.value(node.func).kind is Kind.MODULE and scope.varies(node.func):
         raise Blocked(f"{shown(scope.program, node.func)} is another module in each step", node)
     return module_of(scope.program, node.func)
+
+
+def viewed_whole(scope: Scope, node: ast.expr) -> ast.expr | None:
+    """The tensor of which `node` is a view with the same numbers and axes, such as `x.detach()`."""
+    found = called_operation(scope, node) if isinstance(node, ast.Call) and not (node.args or node.keywords) else None
+    does = found.does if found is not None else None
+    is_view = does is not None and does.does("view") and does.does("same_kind") and not does.does("move")
+    return found.tensor if found is not None and is_view and found.does.does("same_shape") else None
 
 
 def called_operation(scope: Scope, node: ast.Call) -> TorchCall | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 
 from perflint import torch_ops
@@ -261,7 +261,17 @@ def stacked(scope: Scope, lines: list[Line]) -> tuple[list[Line], list[Operation
         operations.append(_unjoined(scope, found.call, each.path))
         if _is_alone(scope, start):
             operations.append(ReplaceStatements((start,), ()))
-    return lines, operations
+    return lines, [*operations, *_unparted(scope)]
+
+
+def _unparted(scope: Scope) -> Iterator[Operation]:
+    """The operations that take away what no more takes a sequence apart."""
+    for name in sorted(scope.draft.parted):
+        parting = scope.program.statement_of(scope.starts(name)[0].node)
+        is_plain = isinstance(parting, ast.Assign) and isinstance(parting.targets[0], ast.Name)
+        reads = (use for use in scope.uses(name) if use not in scope.facts.inside and isinstance(use.ctx, ast.Load))
+        if is_plain and not any(reads) and _is_alone(scope, parting) and not scope.graph.is_shared(name):
+            yield ReplaceStatements((parting,), ())
 
 
 def _unjoined(scope: Scope, call: ast.Call, path: str) -> Operation:

@@ -35,9 +35,9 @@ from perflint.transforms.operations import (
 )
 from perflint.transforms.remedy import Remedy
 from perflint.transforms.rewrite import Blocked, check_alone, of_torch, rewrite, shown
-from perflint.transforms.vectorize.body import intercepts, lift, lift_body
+from perflint.transforms.vectorize.body import lift, lift_body
 from perflint.transforms.vectorize.indexing import with_targets
-from perflint.transforms.vectorize.modules import is_told_by_class
+from perflint.transforms.vectorize.modules import intercepts, is_told_by_class
 from perflint.transforms.vectorize.peel import peeled
 from perflint.transforms.vectorize.results import check_apart, stacked
 from perflint.transforms.vectorize.scope import Line, Scope, placed, scope_of, written_paths

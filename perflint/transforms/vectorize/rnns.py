@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
+from perflint.analysis.ir.graph import Definition
 from perflint.analysis.links import Says
 from perflint.analysis.loops.calls import rnn_kind
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bind, bound_names
+from perflint.syntax.walk import path_of
 from perflint.transforms.operations import assignment, expression, in_rows, number, reference, statement
 from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize.modules import Module, called_module
@@ -204,12 +206,15 @@ def _function(module: Module, node: ast.Call) -> str:
 # -- what the states are before the loop: variables
 
 
-def _check_first_states(scope: Scope, paths: tuple[str, ...], node: ast.AST, *, needs_rank: bool) -> None:
+def _check_first_states(scope: Scope, paths: tuple[str, ...], node: ast.Call, *, needs_rank: bool) -> None:
     starts = [each for path in paths for each in scope.starts(path)]
     ranks = [rank for each in starts for rank in _ranks(scope, each.node, each.given)]
     if any(rank != 2 for rank in ranks) and needs_rank:
         raise Blocked("the Cell's input is not known to be a batch", node)
-    if not ranks or any(rank == _NO_TENSOR for rank in ranks):
+    if len(paths) > 1 or (ranks and all(rank != _NO_TENSOR for rank in ranks)):
+        return  # of a pair, the Cell takes tensors alone, and otherwise None besides
+    is_pair = scope.program.value(node.func).name.endswith("LSTMCell")
+    if is_pair or not starts or not all(_is_given(scope, each, node) for each in starts):
         raise Blocked("the Cell's first state is not known to be a tensor", node)
 
 
@@ -223,6 +228,36 @@ def _ranks(scope: Scope, target: ast.AST, value: ast.expr | None) -> Iterator[in
     rank = scope.rank(value) if value is not None else None
     is_tensor = known.kind is Kind.TENSOR and known.sure
     yield rank if is_tensor else _NO_TENSOR
+
+
+def _is_given(scope: Scope, start: Definition, node: ast.AST) -> bool:
+    """Is it surely no None at `node`, as a test in front of the loop makes sure: `if h is None: h = zeros`?"""
+    name = start.given if isinstance(start.given, ast.Name) else None
+    values = scope.graph.definitions(name) if name is not None else (start,)
+    at = start.node if name is not None else node
+    known = (
+        isinstance(each, Definition) and (_is_tensor(scope, each.given) or _is_replaced(scope, each, at))
+        for each in values
+    )
+    return bool(values) and all(known)
+
+
+def _is_tensor(scope: Scope, node: ast.expr | None) -> bool:
+    known = scope.program.value(node) if node is not None else None
+    return known is not None and known.kind is Kind.TENSOR and known.sure
+
+
+def _is_replaced(scope: Scope, value: Definition, node: ast.AST) -> bool:
+    """Does a test in front of `node` replace this value of it where that is None?"""
+    for use in value.uses:
+        asked, test = scope.program.parent(use), scope.program.statement_of(use)
+        if not isinstance(asked, ast.Compare) or not isinstance(test, ast.If) or test.test is not asked:
+            continue
+        is_none = isinstance(asked.ops[0], ast.Is) and scope.program.value(asked.comparators[0]).kind is Kind.NONE
+        targets = (path_of(each) for line in test.body if isinstance(line, ast.Assign) for each in line.targets)
+        if is_none and len(asked.ops) == 1 and path_of(use) in targets and scope.graph.dominates(asked, node):
+            return True
+    return False
 
 
 def is_left(values: Mapping[str, Value], path: str) -> bool:

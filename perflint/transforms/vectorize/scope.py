@@ -59,7 +59,7 @@ class Draft:
     `before` are statements that the next one needs before it; `changes` what becomes different besides rounding;
     `consumed` the states that RNNs were given; `shifted` the names that were read one step late; `final` what has its
     last value after the new statements already; `outputs` the names of what Cells put out, by the path of their state;
-    `lists` are the lists of results.
+    `lists` are the lists of results, `parted` those of the steps that a sequence was taken apart into.
     """
 
     taken: Taken
@@ -70,6 +70,7 @@ class Draft:
     final: set[str] = field(default_factory=set)
     outputs: dict[str, str] = field(default_factory=dict)
     lists: list[Appended] = field(default_factory=list)
+    parted: set[str] = field(default_factory=set)
 
     def outputs_of(self, path: str) -> str:
         if path not in self.outputs:
@@ -115,6 +116,10 @@ class Scope:
     @property
     def program(self) -> Program:
         return self.facts.program
+
+    @property
+    def depth(self) -> int:
+        return self.callee.depth if self.callee is not None else 0
 
     @property
     def flow(self) -> Flow:
@@ -169,10 +174,10 @@ class Scope:
             self.callee.codes[name] = reference(self.callee.own[name])
         return self.callee.own[name]
 
-    def bound(self, code: ast.expr) -> str:
+    def bound(self, code: ast.expr, name: str = "steps") -> str:
         if isinstance(code, ast.Name):
             return code.id
-        name = self.draft.taken.fresh("steps")
+        name = self.draft.taken.fresh(name)
         self.draft.before.append(assignment(name, code))
         return name
 
