@@ -292,3 +292,21 @@ def test_workers_end_with_their_parent_and_say_nothing(tmp_path: Path, how: sign
         _, errors = parent.communicate(timeout=60)
     assert errors == ""
     assert parent.returncode == (130 if how == signal.SIGINT else -how)
+
+
+LARGE = """
+from perflint.project.workers import work
+
+def task(content: bytes) -> bytes:
+    return content * 2
+
+if __name__ == "__main__":
+    print(sum(len(result) for _, result in work(task, [bytes(4_000_000)] * 6, 2)))
+"""
+
+
+def test_large_tasks_and_results_pass_each_other(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(LARGE)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == ["48000000"], done.stderr

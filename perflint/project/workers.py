@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
+from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from perflint.project import collect_seldom
@@ -150,6 +151,16 @@ def _serve(connection: Connection, parents: Connection, function: Callable[[Task
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent, interrupted as well, ends its workers
     gc.freeze()
     collect_seldom(crew)
+    tasks: SimpleQueue[Task | None] = SimpleQueue()
+    threading.Thread(target=_receive, args=(connection, tasks), daemon=True).start()
+    with suppress(OSError):
+        while (task := tasks.get()) is not None:
+            connection.send(function(task))
+
+
+def _receive(connection: Connection, tasks: SimpleQueue[Task | None]) -> None:
+    """Take tasks in as they come: where both ends only wrote, each would wait for the other to read."""
     with suppress(EOFError, OSError):
         while True:
-            connection.send(function(connection.recv()))
+            tasks.put(connection.recv())
+    tasks.put(None)
