@@ -80,9 +80,9 @@ host shows when the step is watched; what they print is printed by eager steps o
 ## Measured
 One H100, torch 2.11.0, 2026-11-23. By `perflint tune`, which tries this fix and adds workers, on whole programs with
 their loaders: pytorch/examples' vae 6.50x (4.09 to 10.3), mnist 6.42x (5.50 to 7.49), PyTorch-GAN's dcgan 3.94x (2.38
-to 6.52). By hand, the step alone (`python -m tests.gpu.measure_steps`; median of 7 windows): an update of CleanRL's PPO
-5.23 to 0.39 ms (13x), vae 3.08 to 0.38 ms (7.7x), mnist 2.69 to 0.59 ms (4.5x), word_language_model 7.13 to 2.39 ms
-(3.0x).
+to 6.52). The steps alone, on one H200 (2026-11-30, `python -m tests.gpu.measure_tune`), beside an expert's graph: an
+update of PPO 5.12 to 0.41 ms (12.6x; by hand 16.0x), vae 2.54 to 0.30 ms (8.5x; 8.6x, both with a fused optimizer),
+mnist 2.80 to 0.56 ms (5.0x; 5.1x), dcgan 11.5 to 2.90 ms (4.0x; 4.3x), a language model 5.50 to 2.24 ms (2.5x; 2.5x).
 """
 
 from __future__ import annotations

@@ -18,8 +18,7 @@ from perflint.documents import NOTEBOOK
 from perflint.documents.disk import Unreadable
 from perflint.documents.document import read
 
-INSTALLED = ("site-packages", "dist-packages")
-_IMPORTERS = ("import_module", "__import__")
+INSTALLED, _IMPORTERS = ("site-packages", "dist-packages"), ("import_module", "__import__")
 _BY_SETTINGS = frozenset(("hydra", "gin", "jsonargparse"))  # libraries that import what files of settings name
 _ADDS = ("append", "insert", "extend")
 _SOURCES = "src"  # where many projects keep what is installed as a link

@@ -6,11 +6,8 @@ from __future__ import annotations
 # the dispatcher. A copy to the device, as .cuda() makes of a host tensor, waits only for unpinned host memory and
 # is no read of the device; .to() is the reader's to judge by its arguments.
 SYNCING_METHODS = frozenset(
-    [
-        *("cpu", "item", "is_nonzero", "numpy", "tolist"),
-        *("__array__", "__bool__", "__complex__", "__contains__", "__dlpack__", "__float__", "__format__", "__index__"),
-        *("__int__", "__nonzero__", "__repr__"),
-    ]
+    "cpu item is_nonzero numpy tolist __array__ __bool__ __complex__ __contains__ __dlpack__ __float__ __format__ "
+    "__index__ __int__ __nonzero__ __repr__".split()
 )
 
 # What methods return that are missing from the stubs, or typed there as less than they are.
