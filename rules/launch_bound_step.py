@@ -2,9 +2,9 @@
 
 ## What it does
 Finds training steps in hot loops, at their backward pass, and the *region* of each that can be one CUDA graph: from
-the first operation on a batch that lies on the device up to the step of the optimizer, and what else computes on the
-device behind that. Zeroing of gradients, the forward pass, the loss, clipping, several optimizers, and averages of
-weights may be part of it.
+the first operation on a batch that lies on the device up to the step of the optimizer, or a loop that updates the
+parameters by hand, and what else computes on the device behind that. Zeroing of gradients, the forward pass, the loss,
+clipping, several optimizers, and averages of weights may be part of it.
 
 And finds, in files that train, where a policy is asked under `torch.no_grad()` what to give to `env.step()`: that, too,
 can be a graph.
@@ -57,12 +57,12 @@ Policies that assign attributes, test tensors, or give views of what is written 
 A step that is a function or a method without a decorator becomes another one in front of it, which it calls. What the
 step sets and is read later is returned. What the host reads in its middle, as by `total += loss.item()`, is returned
 and read behind it, as are reports every hundred steps, and what is added up or kept in a list or a meter on the device;
-batches are copied or chosen in front of it. A report stays where it is if it raises for some numbers, as
-`math.exp(loss.item())` does, and the error is handled. A number that only the next step reads, such as
-`log_alpha.exp().item()`, stays on the device; an annealed one that only scales tensors is given as a tensor. A state
-that each step hands to the next one, which detaches it, is an argument and a result. Whether a distribution's arguments
-are valid is checked on the device: NaN raises the ValueError a step or two later, and behind the last step as the
-program ends.
+batches are copied in front of it, and chosen there but where whole numbers on the device choose rows. A report stays
+where it is if it raises for some numbers, as `math.exp(loss.item())` does, and the error is handled. A number that only
+the next step reads, such as `log_alpha.exp().item()`, stays on the device; an annealed one that only scales tensors is
+given as a tensor. A state that each step hands to the next one, which detaches it, is an argument and a result. Whether
+a distribution's arguments are valid is checked on the device: NaN raises the ValueError a step or two later, and behind
+the last step as the program ends.
 
 Where the optimizer can't step in a graph, or something that can't be moved stands between the backward pass and its
 step, the forward and backward passes are one, `exact` with any optimizer, and the rest stays as it was: with a
