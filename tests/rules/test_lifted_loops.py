@@ -111,6 +111,15 @@ def test_dots_stay_in_full_precision_under_autocast() -> None:
     torch.testing.assert_close(outcome(after), outcome(UNDER_AUTOCAST))
 
 
+def test_what_chooses_how_to_score_is_not_mapped_under_autocast() -> None:
+    scored = "score(state, places[t])"
+    helper = "def score(x, y):\n    if KIND:\n        return x.dot(y)\n    else:\n        return x.dot(y * 2)\n"
+    text = UNDER_AUTOCAST.replace("torch.dot(state, places[t])", scored)
+    text = text.replace("import torch\n", f"import torch\n\nKIND = 1\n\n{helper}", 1)
+    assert at_once(text) == text
+    assert "torch.vmap(score" in at_once(text.replace('torch.autocast("cpu", torch.bfloat16)', "torch.no_grad()"))
+
+
 def test_a_good_part_of_the_generated_loops_is_lifted() -> None:
     texts = [generated(random.Random(seed).choice) for seed in range(60)]
     assert sum(at_once(text) != text for text in texts) >= 12
