@@ -208,10 +208,12 @@ class ReportBody:
         return str(getattr(node, "attr", getattr(node, "id", "")))
 
     def _check_order(self) -> None:
-        effects = [each for value in self._evaluated for each in ast.walk(value) if self._may_do_more(each)]
+        is_run = len(self.calls) > 1  # of which nothing is reported before all is evaluated
+        early = [*self._evaluated, *(self._copied if is_run else ())]
+        effects = [each for value in early for each in ast.walk(value) if self._may_do_more(each)]
         if not effects:
             return
-        if len(self.calls) > 1:
+        if is_run:
             raise Blocked("it would run before what is reported first", effects[0])
         points = self.program.get(Memory).points_to(self.calls[0])
         for tensor in self._copied:
@@ -222,9 +224,10 @@ class ReportBody:
                 raise Blocked(f"it may change {shown(self.program, tensor)}", effects[0])
 
     def _may_do_more(self, node: ast.AST) -> bool:
-        if not isinstance(node, ast.Call) or operation(self.program, node) is not None:
+        if not isinstance(node, ast.Call):
             return False
-        return not libraries.is_pure(self.program.qualified(node.func))
+        found = operation(self.program, node)
+        return bool(found.does.writes) if found else not libraries.is_pure(self.program.qualified(node.func))
 
     # -- what stays the same
 

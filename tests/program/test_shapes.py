@@ -62,6 +62,11 @@ def rank_at_probe(body: str) -> int | None:
         ("n = given()\nprobe(torch.ones(n + 2 * n))", 1),
         ("in_shape = given()\nprobe(torch.ones(in_shape))", None),
         ("n = given()\nprobe(torch.ones(3, 4).view(n))", None),
+        ("y = torch.ones(3)\nprobe(y)", 1),
+        ("y = torch.ones(3)\ny.unsqueeze_(1)\nprobe(y)", None),
+        ("def made(y):\n    y.unsqueeze_(1)\n    return y\ny = made(torch.ones(3))\nprobe(y)", None),
+        ("y = torch.ones(3)\ny.data = given()\nprobe(y)", None),
+        ("y = torch.ones(3)\nz = given().unsqueeze_(1)\ny.detach_()\nprobe(y)", 1),
     ],
 )
 def test_sizes_tell_the_number_of_axes_only_where_they_are_surely_unpacked(body: str, rank: int | None) -> None:

@@ -87,6 +87,39 @@ def test_a_generated_loop_computes_the_same_at_once_or_is_refused(text: str) -> 
         assert_same(text, after)
 
 
+UNDER_AUTOCAST = """
+import torch
+
+def scored(places: torch.Tensor):
+    seq_len, width = places.shape
+    state = places[0]
+    scores = torch.zeros(seq_len, dtype=torch.float32)
+    for t in range(seq_len):
+        scores[t] = torch.dot(state, places[t])
+    return scores
+
+def run():
+    torch.manual_seed(0)
+    with torch.autocast("cpu", torch.bfloat16):
+        return [scored(torch.randn(7, 5, dtype=torch.float32))]
+"""
+
+
+def test_dots_stay_in_full_precision_under_autocast() -> None:
+    after = at_once(UNDER_AUTOCAST)
+    assert after != UNDER_AUTOCAST
+    torch.testing.assert_close(outcome(after), outcome(UNDER_AUTOCAST))
+
+
+def test_what_chooses_how_to_score_is_not_mapped_under_autocast() -> None:
+    scored = "score(state, places[t])"
+    helper = "def score(x, y):\n    if KIND:\n        return x.dot(y)\n    else:\n        return x.dot(y * 2)\n"
+    text = UNDER_AUTOCAST.replace("torch.dot(state, places[t])", scored)
+    text = text.replace("import torch\n", f"import torch\n\nKIND = 1\n\n{helper}", 1)
+    assert at_once(text) == text
+    assert "torch.vmap(score" in at_once(text.replace('torch.autocast("cpu", torch.bfloat16)', "torch.no_grad()"))
+
+
 def test_a_good_part_of_the_generated_loops_is_lifted() -> None:
     texts = [generated(random.Random(seed).choice) for seed in range(60)]
     assert sum(at_once(text) != text for text in texts) >= 12

@@ -28,6 +28,7 @@ class ShapeRules(ABC):
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self._is_reshaped = program.get(_reshapes_in_place)
 
     @abstractmethod
     def shape(self, node: ast.expr) -> Shape:
@@ -340,9 +341,10 @@ def given_to_torch(program: Program, use: ast.expr, node: ast.expr) -> TorchCall
 
 def _reshapes_in_place(program: Program) -> bool:
     """Does the program give a tensor that it has another number of axes: `x.unsqueeze_(0)`, `x.data = y`?"""
-    named = (each.func.attr for each in program.of_type(ast.Call) if isinstance(each.func, ast.Attribute))
-    does = (torch_ops.of_method(name) for name in {*named} if name.endswith("_"))
-    if any(each is not None and each.traits & _RESHAPES and not each.does("permuting") for each in does):
+    methods = (each.func for each in program.of_type(ast.Call) if isinstance(each.func, ast.Attribute))
+    named = {each.attr for each in methods if each.attr.endswith("_") and not isinstance(each.value, ast.Call)}
+    does = [each for each in map(torch_ops.of_method, named) if each is not None and each.traits & _RESHAPES]
+    if not all(each.does("permuting") or each.does("same_shape") for each in does):
         return True
     return any(each.attr == "data" and isinstance(each.ctx, ast.Store) for each in program.of_type(ast.Attribute))
 

@@ -172,7 +172,7 @@ class Shapes(ShapeRules):
 
     def _of_value(self, node: ast.Name, value: Value) -> Shape:
         """The shape of what may reach a name: by what it is assigned, or by what unpacks its sizes on the way."""
-        given = self._assigned(value)
+        given = None if self._is_reshaped else self._assigned(value)
         shape = NOTHING if given is None else self._seen_from(node, given, returned=not _is_parameter(value))
         if shape.rank is not None or self._flow.graph(node).value(node) is value:  # whose sizes have symbols
             return shape

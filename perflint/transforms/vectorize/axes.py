@@ -205,12 +205,10 @@ def product(values: Operands, node: ast.expr) -> Batched:
 
 
 def dotted(values: Operands, node: ast.expr) -> Batched:
-    """A product of two vectors for each step; with one that is the same in all steps, that of a matrix and a vector."""
+    """A product of two vectors for each step; no product of matrices, which autocast computes in half precision."""
     steps = [value.in_front().code for value in values if isinstance(value, Batched)]
-    others = [value.code for value in values if isinstance(value, Invariant)]
-    template = "{x} @ {y}" if others else "({x} * {y}).sum(1)"
-    x, y = (*steps, *others)
-    return Batched(expression(template, x=x, y=y), 0, 0, 0, dense=True, own=True, fresh=True)
+    x, y = (*steps, *(value.code for value in values if isinstance(value, Invariant)))
+    return Batched(expression("({x} * {y}).sum(1)", x=x, y=y), 0, 0, 0, dense=True, own=True, fresh=True)
 
 
 def exchanged(scope: Scope, operation: TorchCall, value: Batched) -> Batched:

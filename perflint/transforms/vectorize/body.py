@@ -295,7 +295,8 @@ def _returned(scope: Scope, node: ast.Call, function: ast.FunctionDef, body: lis
 
 def _chosen(scope: Scope, node: ast.Call, function: ast.FunctionDef, choice: ast.If) -> Batched:
     """The call by torch.vmap of a function that chooses by what is the same in all steps; raises Blocked."""
-    if node.keywords or not scope.facts.torch or is_scripted(scope.program):
+    is_rounded = "autocast" in scope.program.text  # torch.vmap makes matrices of dots, in half precision there
+    if node.keywords or not scope.facts.torch or is_scripted(scope.program) or is_rounded:
         raise Blocked(f"`{function.name}` can't be called by torch.vmap", node)
     ways = [*_ways(scope, node, function, choice)]
     given = [scope.tensor(each) for each in node.args]
