@@ -157,7 +157,7 @@ class Outline:
     @cached_property
     def _left(self) -> set[ast.AST]:
         """Where the region sets what is read behind it, or by the next iteration."""
-        read = (value for name in self._behind for value in self._graph.definitions(name))
+        read = (value for name in self._behind if (found := self._graph.read(name)) for value in sources_of(found))
         carried = (value for _, left in self._carried for value in left)
         return {each.node for each in (*read, *carried) if isinstance(each, Definition) and self._is_inside(each)}
 
