@@ -164,7 +164,8 @@ class Outline:
     @cached_property
     def results(self) -> list[str]:
         found = {each.id for each in self._behind}
-        deleted = [node.id for node in own_nodes(self._outermost) if isinstance(node, ast.Name) and _is_deleted(node)]
+        around = self.program.function_of(self._outermost) or self.program.tree
+        deleted = [node.id for node in own_nodes(around) if isinstance(node, ast.Name) and _is_deleted(node)]
         found.update(name for name in deleted if name in self._stored)
         found.update(phi.name for phi, left in self._carried if any(map(self._is_inside, left)))
         for each in self._stores:

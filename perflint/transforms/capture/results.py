@@ -137,7 +137,9 @@ class ResultMemory:
     def _may_hand_back(self, source: ast.expr | None) -> bool:
         if not isinstance(source, ast.Call) or entry_of(self.program, source) is not None:
             return False
-        return self.program.callee(source) is not None or self.program.value(source.func).kind is Kind.LIBRARY
+        callee = self.program.value(source.func)
+        is_of_container = callee.owner is not None and callee.owner.kind in (Kind.SEQUENCE, Kind.MAPPING)
+        return self.program.callee(source) is not None or callee.kind is Kind.LIBRARY or is_of_container
 
     def _may_be_weights(self, source: ast.expr) -> bool:
         given = arguments_of(source) if isinstance(source, ast.Call) and self._may_hand_back(source) else ()
