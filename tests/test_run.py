@@ -310,3 +310,25 @@ def test_large_tasks_and_results_pass_each_other(tmp_path: Path) -> None:
     script.write_text(LARGE)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.split() == ["48000000"], done.stderr
+
+
+UNREADABLE = """
+from perflint.project.workers import work
+
+class Unreadable:
+    def __reduce__(self):
+        return (divmod, (1, 0))
+
+def task(content: object) -> str:
+    return "done"
+
+if __name__ == "__main__":
+    print([result for _, result in sorted(work(task, [Unreadable(), 1, 2], 1))])
+"""
+
+
+def test_a_task_that_cannot_be_read_costs_that_task(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(UNREADABLE)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.strip() == "[None, 'done', 'done']", done.stderr

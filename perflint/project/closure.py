@@ -18,7 +18,8 @@ from perflint.documents import NOTEBOOK
 from perflint.documents.disk import Unreadable
 from perflint.documents.document import read
 
-INSTALLED, _IMPORTERS = ("site-packages", "dist-packages"), ("import_module", "__import__")
+INSTALLED = ("site-packages", "dist-packages")
+_IMPORTERS = ("import_module", "__import__")
 _BY_SETTINGS = frozenset(("hydra", "gin", "jsonargparse"))  # libraries that import what files of settings name
 _ADDS = ("append", "insert", "extend")
 _SOURCES = "src"  # where many projects keep what is installed as a link
@@ -52,8 +53,7 @@ Visit = Callable[[Path, str, ast.Module], object]  # is called with each file th
 class Closure:
     """The modules that a program can import, itself first.
 
-    They stay the same for as long as they don't change, nothing appears at the paths `looked_at`, and nothing comes or
-    goes below the `folders`, of which all files are in it.
+    They stay the same while none of them changes, none appears at `looked_at`, and none comes or goes below `folders`.
     """
 
     modules: tuple[Module, ...]
@@ -127,9 +127,9 @@ class _Walk:
         pending = [*seen]
         for path in pending:
             module = seen[path] = self._module(path)
-            news = [file for each in module.imports or () for file in each.files if file not in seen]
-            pending += dict.fromkeys(news)
-            seen |= dict.fromkeys(news)
+            news = dict.fromkeys(file for each in module.imports or () for file in each.files if file not in seen)
+            pending += news
+            seen |= news
         modules = tuple(module for module in seen.values() if module)
         return Closure(modules, frozenset(self._looked_at), frozenset(self._folders))
 

@@ -151,16 +151,18 @@ def _serve(connection: Connection, parents: Connection, function: Callable[[Task
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent, interrupted as well, ends its workers
     gc.freeze()
     collect_seldom(crew)
-    tasks: SimpleQueue[Task | None] = SimpleQueue()
+    tasks: SimpleQueue[tuple[Task] | None] = SimpleQueue()
     threading.Thread(target=_receive, args=(connection, tasks), daemon=True).start()
     with suppress(OSError):
-        while (task := tasks.get()) is not None:
-            connection.send(function(task))
+        while (held := tasks.get()) is not None:
+            connection.send(function(*held))
 
 
-def _receive(connection: Connection, tasks: SimpleQueue[Task | None]) -> None:
-    """Take tasks in as they come: where both ends only wrote, each would wait for the other to read."""
-    with suppress(EOFError, OSError):
-        while True:
-            tasks.put(connection.recv())
-    tasks.put(None)
+def _receive(connection: Connection, tasks: SimpleQueue[tuple[Task] | None]) -> None:
+    """Take tasks in as they come, then None: where both ends only wrote, each would wait for the other to read."""
+    try:
+        with suppress(EOFError, OSError):
+            while True:
+                tasks.put((connection.recv(),))
+    finally:
+        tasks.put(None)  # also where a task can't be read: the worker ends, and its parent notices

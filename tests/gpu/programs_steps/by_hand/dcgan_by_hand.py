@@ -1,18 +1,11 @@
 """dcgan's joint step as one CUDA graph, with fused optimizers."""
 
-import argparse
-
 import torch
 from dcgan import batches, discriminator, generator
-from recorded import epochs, recorded
+from recorded import begun, epochs, recorded
 from torch import nn
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--epochs", type=int, default=3)
-parser.add_argument("--steps", type=int, default=100)
-args = parser.parse_args()
-torch.manual_seed(0)
-device = torch.device("cuda")
+args, device = begun()
 g, d = generator().to(device), discriminator().to(device)
 criterion = nn.BCELoss()
 optimizer_g, optimizer_d = (

@@ -1,18 +1,11 @@
 """gpt in bfloat16, compiled into CUDA graphs, with TF32 and a fused optimizer."""
 
-import argparse
-
 import torch
 from gpt import GPT, batches
-from recorded import epochs
+from recorded import begun, epochs
 from torch import nn
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--epochs", type=int, default=3)
-parser.add_argument("--steps", type=int, default=100)
-args = parser.parse_args()
-torch.manual_seed(0)
-device = torch.device("cuda")
+args, device = begun()
 torch.set_float32_matmul_precision("high")
 model = GPT().to(device)
 compiled = torch.compile(model, mode="reduce-overhead")

@@ -1,18 +1,11 @@
 """mnist's step as one CUDA graph."""
 
-import argparse
-
 import torch
 import torch.nn.functional as F
 from mnist import Net, batches
-from recorded import epochs, recorded
+from recorded import begun, epochs, recorded
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--epochs", type=int, default=3)
-parser.add_argument("--steps", type=int, default=100)
-args = parser.parse_args()
-torch.manual_seed(0)
-device = torch.device("cuda")
+args, device = begun()
 model = Net().to(device)
 optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0, capturable=True)
 data = batches(device, args.steps)

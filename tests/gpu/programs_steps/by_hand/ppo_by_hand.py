@@ -1,18 +1,11 @@
 """ppo's update as one CUDA graph, with a fused optimizer, over distributions that don't check their arguments."""
 
-import argparse
-
 import torch
 from ppo import Agent, rollout, update_loss
-from recorded import epochs, recorded
+from recorded import begun, epochs, recorded
 from torch import nn
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--epochs", type=int, default=3)
-parser.add_argument("--steps", type=int, default=100)
-args = parser.parse_args()
-torch.manual_seed(0)
-device = torch.device("cuda")
+args, device = begun()
 torch.distributions.Distribution.set_default_validate_args(False)
 agent = Agent().to(device)
 optimizer = torch.optim.Adam(agent.parameters(), lr=3e-4, eps=1e-5, capturable=True, fused=True)

@@ -1,8 +1,18 @@
 """A step as one CUDA graph, as an expert writes it by torch.cuda.graph: fixed inputs, one capture."""
 
+import argparse
 import time
 
 import torch
+
+
+def begun():
+    """The sizes that are asked for, and the device."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=100)
+    torch.manual_seed(0)
+    return parser.parse_args(), torch.device("cuda")
 
 
 def recorded(step, *inputs):

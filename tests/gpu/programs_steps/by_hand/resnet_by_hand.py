@@ -1,19 +1,12 @@
 """resnet in bfloat16 and channels_last, compiled into CUDA graphs, with TF32 and a fused optimizer."""
 
-import argparse
-
 import torch
 import torch.nn.functional as F
-from recorded import epochs
+from recorded import begun, epochs
 from resnet import batches
 from torchvision.models import resnet18
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--epochs", type=int, default=3)
-parser.add_argument("--steps", type=int, default=100)
-args = parser.parse_args()
-torch.manual_seed(0)
-device = torch.device("cuda")
+args, device = begun()
 torch.set_float32_matmul_precision("high")
 torch.backends.cudnn.benchmark = True
 model = resnet18().to(device, memory_format=torch.channels_last)

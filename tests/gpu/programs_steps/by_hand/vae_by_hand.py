@@ -1,17 +1,10 @@
 """vae's step as one CUDA graph, with a fused optimizer."""
 
-import argparse
-
 import torch
-from recorded import epochs, recorded
+from recorded import begun, epochs, recorded
 from vae import VAE, batches, loss_function
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--epochs", type=int, default=3)
-parser.add_argument("--steps", type=int, default=100)
-args = parser.parse_args()
-torch.manual_seed(0)
-device = torch.device("cuda")
+args, device = begun()
 model = VAE().to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, capturable=True, fused=True)
 data = batches(device, args.steps)

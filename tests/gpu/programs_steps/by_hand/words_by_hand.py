@@ -1,19 +1,12 @@
 """words' step as one CUDA graph, which hands its state on in place, and one launch for all parameters."""
 
-import argparse
-
 import torch
 import torch.nn.functional as F
-from recorded import epochs, recorded
+from recorded import begun, epochs, recorded
 from torch import nn
 from words import BATCH, LAYERS, LENGTH, WIDTH, RNNModel, text
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--epochs", type=int, default=3)
-parser.add_argument("--steps", type=int, default=100)
-args = parser.parse_args()
-torch.manual_seed(0)
-device = torch.device("cuda")
+args, device = begun()
 model = RNNModel().to(device)
 source = text(device, args.steps)
 hidden = tuple(torch.zeros(LAYERS, BATCH, WIDTH, device=device) for _ in range(2))
