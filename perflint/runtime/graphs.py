@@ -26,7 +26,17 @@ from perflint.runtime.chunks import (
     stack,
     uses_parameter,
 )
-from perflint.runtime.records import Graphed, Record, Records, can_capture, check, explain, inside, name_of
+from perflint.runtime.records import (
+    Graphed,
+    Record,
+    Records,
+    can_capture,
+    check,
+    current_stream,
+    explain,
+    inside,
+    name_of,
+)
 from perflint.runtime.replay import Call, Replay, flatten
 from perflint.runtime.scope import plain_function
 from perflint.runtime.step import GraphedStep, graphed_step
@@ -101,7 +111,7 @@ class GraphedFunction(Graphed[P, R]):
         if reason := check(walk):
             self._records.refuse(mode, reason)
             return call.run({})
-        stream = torch.cuda.current_stream().cuda_stream
+        stream = current_stream()
         with self._records.lock:
             for slot in range(_SLOTS):
                 key = walk.key(stream, slot)
@@ -255,7 +265,7 @@ class _Run:
         return Walk(self._records.scope_of(*functions), functions, structure, leaves)
 
     def _place(self, walk: Walk) -> Any:
-        return walk.key(self._manner, torch.cuda.current_stream().cuda_stream)
+        return walk.key(self._manner, current_stream())
 
     def _observe(self) -> tuple[Any, Any]:
         course, functions = Course(), (self._step, self._until)

@@ -18,7 +18,7 @@ from perflint.runtime import optimizers as optim
 from perflint.runtime import ranks
 from perflint.runtime.checks import Checks
 from perflint.runtime.probe import host_rng
-from perflint.runtime.records import CannotCapture, Rehearsal, Unsettled, device_refusal, inside
+from perflint.runtime.records import CannotCapture, Rehearsal, Unsettled, current_stream, device_refusal, inside
 from perflint.runtime.replay import flatten, side_stream
 from perflint.runtime.scope import Glance
 from perflint.runtime.training import tape
@@ -93,7 +93,7 @@ def switches() -> tuple[Hashable, ...]:
     """What decides which kernels run and where, beside the thread's modes."""
     cudnn = torch.backends.cudnn
     formats = (torch.get_float32_matmul_precision(), cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
-    return (*formats, torch.cuda.current_device(), torch.cuda.current_stream().cuda_stream)
+    return (*formats, torch.cuda.current_device(), current_stream())
 
 
 class Gradient(NamedTuple):

@@ -21,6 +21,7 @@ from perflint.runtime.records import (
     Records,
     Unsettled,
     can_capture,
+    current_stream,
     explain,
     inside,
     may_capture,
@@ -283,7 +284,7 @@ class GraphedStep(Graphed[P, R]):
         return "its arguments, or what else it reads, differ from call to call"
 
     def _capture(self, record: Record, call: Call, scene: Scene) -> str | None:
-        stream = torch.cuda.current_stream().cuda_stream
+        stream = current_stream()
         try:
             with inside():
                 pool = self._known.pools[stream, record.notes.renewed]

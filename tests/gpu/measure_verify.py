@@ -62,8 +62,9 @@ def copy(name: str, folder: Path, typed: Sequence[str]) -> None:
 
 
 def verified(name: str, folder: Path, typed: Sequence[str], budget: float, way: str = "verify") -> Verdict:
-    """What `perflint verify`, or `tune`, says of the program in `folder`."""
-    command = [sys.executable, "-m", "perflint", way, "--budget", f"{budget:g}s", f"{name}.py", *typed]
+    """What `perflint verify`, or `tune` with the same promises, says of the program in `folder`."""
+    promises = ["--allow", "behaviour"] if way == "tune" else []
+    command = [sys.executable, "-m", "perflint", way, "--budget", f"{budget:g}s", *promises, f"{name}.py", *typed]
     subprocess.run(command, cwd=folder, check=False)
     return next(iter(verdicts.read(folder / ".perflint" / VERDICTS)))
 

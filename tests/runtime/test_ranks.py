@@ -93,7 +93,7 @@ def pretend() -> None:
     cuda.is_available = lambda: True
     cuda.is_current_stream_capturing = lambda: False
     cuda.current_device = lambda: 0
-    cuda.current_stream = lambda *_: stream
+    torch._C._cuda_getCurrentRawStream = lambda device: 0
     cuda.stream = lambda *_: nullcontext()
     cuda.get_device_properties = lambda *_: SimpleNamespace(total_memory=2**40)
     records.has_cuda.cache_clear()
