@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -162,15 +163,24 @@ def short_name(qualified: str) -> str:
 def table() -> dict[str, Any]:
     """The sections of the table: what it says of each name, `exports` by module, and its `source`."""
     sections = json.loads(PATH.read_bytes())
-    return {name: dict(_by_name(each)) if name in DESCRIBED else each for name, each in sections.items()}
+    named = {name: dict(_by_name(each)) if name in DESCRIBED else each for name, each in sections.items()}
+    for words, names in sections["functions"].items():
+        named["methods"] |= {name[1:]: as_method(words) for name in names.split(" ") if name[0] == ":"}
+    return named
+
+
+def as_method(words: str) -> str:
+    """What is said of a function, for a method that does the same: of the first argument, and without `out`."""
+    words = re.sub(r" writes=out(\[\])?(?= |$)", "", words)
+    return re.sub(r"@(\d+)", lambda at: f"@{int(at[1]) - 1}", re.sub(r"\w+@0\b", RECEIVER, words))
 
 
 def _by_name(section: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Each name with what is said of it: a `.name` is of the same module as the one before it."""
+    """Each name with what is said of it: a `.name` is of the same module as the one before it, a `:name` of torch."""
     for words, names in section.items():
         module = ""
         for each in names.split(" "):
-            name = f"{module}{each}" if each.startswith(".") else each
+            name = f"{module}{each}" if each[0] == "." else each.replace(":", "torch.")
             module = name.rpartition(".")[0]
             yield name, words
 
