@@ -1,4 +1,4 @@
-"""All that the author of a rule imports; `api.md` beside this file shows how a rule is made with it.
+"""All that the author of a rule imports; `api.md` beside it in a checkout shows how a rule is made with it.
 
 What is offered, by the question that a rule asks:
 
