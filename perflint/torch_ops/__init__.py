@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from perflint.syntax.walk import grouped
 from perflint.torch_ops.operation import (
     CALL_TRAITS,
     FALSE,
@@ -134,13 +135,8 @@ def exports(module: str) -> frozenset[str]:
 
 @functools.cache
 def _members() -> Mapping[str, Collection[str]]:
-    members: dict[str, list[str]] = {}
-    for section in ("functions", "classes"):
-        for each in table()[section]:
-            module, _, name = each.rpartition(".")
-            if name[0] != "_":
-                members.setdefault(module, []).append(name)
-    return members
+    names = (each.rpartition(".") for section in ("functions", "classes") for each in table()[section])
+    return grouped((module, name) for module, _, name in names if name[0] != "_")
 
 
 def is_exported(name: str) -> bool:

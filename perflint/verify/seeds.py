@@ -18,6 +18,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
+from perflint.syntax.walk import grouped
 from perflint.verify.agent.recorder import Read
 from perflint.verify.compare import LOGARITHMS, compare, reads, traits
 from perflint.verify.judge import ends, words
@@ -130,12 +131,9 @@ def _order(reads: Reads) -> Hashable:
 
 
 def _whole(reads: Reads) -> Hashable:
-    passes: dict[int, list[Read]] = {}
-    for read in reads:
-        passes.setdefault(read.number, []).append(read)
     return tuple(
         (part[0].data, tuple(sorted(name for read in part for name in read.samples)))
-        for part in passes.values()
+        for part in grouped((read.number, read) for read in reads).values()
         if len(part) == part[0].length
     )
 
