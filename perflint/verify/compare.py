@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perflint.verify.agent.recorder import LATER, LOSS, OUTPUT, Read, Replayed
+from perflint.verify.agent.recorder import LATER, LOSS, OUTPUT, Read
 from perflint.verify.agent.state import DERIVED, GRADIENT, OPTION, TRAINED
 
 EPSILON = 2.0**-23  # the relative rounding error of float32
@@ -115,7 +115,8 @@ def compare(before: Path, after: Path, reference: Path | None = None, last: int 
         largest = _largest(old) if parting else {}
         found = [_difference(number, *pair, largest.get(_without_numbers(pair[0]), 0.0)) for pair in parting]
         differences += _with_errors_of_kind(found, {name for name, value, *_ in parting if _is_small(value)})
-        differences += filter(None, map(_of_replay, new["replays"]))
+        replays = (differing(step, f"{REPLAY} {name}", *both) for step, name, *both in new["replays"])
+        differences += filter(None, replays)
     for each in _saved(before, after) if last is None else ():
         if isinstance(each, str):
             parted.append(each)
@@ -251,10 +252,6 @@ def _values(
         else:
             before, after = (each["tensors"].get(name, each["digests"][name]) for each in (old, new))
             yield name, before, after, exact.get("tensors", {}).get(name)
-
-
-def _of_replay(each: Replayed) -> Difference | None:
-    return differing(each.number, f"{REPLAY} {each.name}", each.eager, each.replayed)
 
 
 def _without_numbers(name: str) -> str:
