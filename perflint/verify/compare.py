@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -70,20 +70,15 @@ class Comparison:
 
 class Evidence:
     def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._first: dict[str, Any] = {}
-        self._changing: set[str] = set()
+        self._seen: dict[str, Counter[str]] = defaultdict(Counter)
 
     def add(self, name: str, value: Any) -> None:
         if isinstance(value, str) or value.numel():
-            self._counts[name] += 1
-        if name.startswith(_KEPT) and self._first.setdefault(name, value) != value:
-            self._changing.add(name)
+            self._seen[name][value if isinstance(value, str) else ""] += 1
 
     @property
     def values(self) -> int:
-        counted = (name for name in self._counts if name in self._changing or not name.startswith(_KEPT))
-        return sum(self._counts[name] for name in counted)
+        return sum(each.total() for name, each in self._seen.items() if not name.startswith(_KEPT) or len(each) > 1)
 
 
 def compare(before: Path, after: Path, reference: Path | None = None, last: int | None = None) -> Comparison:

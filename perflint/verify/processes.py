@@ -96,7 +96,7 @@ def readings(text: str) -> Iterator[Reading]:
     for line in text.splitlines():
         with suppress(ValueError):
             moment, gpu, driver, *numbers, reasons = line.split(", ")
-            sm, memory, watts, celsius = (math.nan if each[0] == "[" else float(each) for each in numbers)  # [N/A]
+            sm, memory, watts, celsius = (math.nan if each[:1] == "[" else float(each) for each in numbers)  # [N/A]
             seconds = datetime.datetime.strptime(moment, "%Y/%m/%d %H:%M:%S.%f").timestamp()
             bits = int(reasons, 16) if reasons.startswith("0x") else 0
             yield Reading(seconds, gpu, driver, sm, memory, watts, celsius, bits)
