@@ -10,8 +10,8 @@ import pytest
 
 from perflint.analysis.links import ALONE, Context, HotCall
 from perflint.analysis.program import Program
-from perflint.project import parsed
-from perflint.project.parsed import Parsed
+from perflint.project import run
+from perflint.project.run import Parsed
 
 TEXT = "def f(x):\n    return x\n"
 HOT = Context(calls=(HotCall("f", 1, "D"),))
@@ -53,7 +53,7 @@ def test_what_was_made_of_a_text_is_freed_without_the_garbage_collector() -> Non
 
 
 def test_what_was_parsed_long_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parsed, "_MOST", 2 * len(TEXT))
+    monkeypatch.setattr(run, "_MOST_PARSED", 2 * len(TEXT))
     programs = Parsed()
     first, last = (programs(text, ALONE).tree for text in (TEXT, TEXT.replace("x", "z")))
     programs(TEXT.replace("x", "y"), ALONE)

@@ -138,16 +138,16 @@ def _other_language(content: dict[str, Any]) -> str:
 def _code_cells(raw: str, content: Any) -> list[tuple[int, str, Span]]:
     if not isinstance(content, dict) or not {"cells", "worksheets"} & content.keys():
         raise ValueError("it has no cells")
-    top = members(raw, raw.index("{"))
+    top = _object(raw, raw.index("{"))
     if "cells" in top:
-        cells, key = _array(raw, top["cells"]), "source"
+        cells, key = _array(raw, top["cells"][0]), "source"
     else:  # format 3
-        sheets = [_object(raw, sheet) for sheet in _array(raw, top["worksheets"])]
-        cells = [cell for sheet in sheets if "cells" in sheet for cell in _array(raw, sheet["cells"])]
+        sheets = [_object(raw, start) for start, _ in _array(raw, top["worksheets"][0])]
+        cells = [cell for sheet in sheets if "cells" in sheet for cell in _array(raw, sheet["cells"][0])]
         key = "input"
     found = []
     for index, cell in enumerate(cells):
-        spans = _object(raw, cell)
+        spans = _object(raw, cell[0])
         if key in spans and _is_python(json.loads(raw[slice(*cell)])):
             found.append((index, _text(json.loads(raw[slice(*spans[key])])), spans[key]))
     return [(index, text, span) for index, text, span in found if not cell_language(text)]
@@ -168,16 +168,16 @@ def _text(value: Any) -> str:
     raise ValueError("the source of a cell is neither text nor a list of lines")
 
 
-def _array(raw: str, span: Span) -> list[Span]:
-    if raw[span[0]] != "[":
+def _array(raw: str, start: int) -> list[Span]:
+    if raw[start] != "[":
         raise ValueError("its cells are not a list")
-    return elements(raw, span[0])
+    return [span for _, span in _entries(raw, start)]
 
 
-def _object(raw: str, span: Span) -> dict[str, Span]:
-    if raw[span[0]] != "{":
+def _object(raw: str, start: int) -> dict[str, Span]:
+    if raw[start] != "{":
         raise ValueError("one of its cells is not an object")
-    return members(raw, span[0])
+    return dict(_entries(raw, start))
 
 
 def _compose(raw: str, found: list[tuple[int, str, Span]]) -> Notebook:
@@ -228,14 +228,6 @@ def _unmask(text: str, cell: Cell) -> str:
     return source
 
 
-def members(raw: str, start: int) -> dict[str, Span]:
-    return dict(_entries(raw, start))
-
-
-def elements(raw: str, start: int) -> list[Span]:
-    return [span for _, span in _entries(raw, start)]
-
-
 def _entries(raw: str, start: int) -> Iterator[tuple[str, Span]]:
     is_object = raw[start] == "{"
     at = _skip(raw, start + 1)
@@ -256,7 +248,7 @@ def with_text(raw: str, span: Span, text: str) -> str:
     if raw[start] == '"':
         return json.dumps(text, ensure_ascii=ascii_only)
     lines = [json.dumps(line, ensure_ascii=ascii_only) for line in re.findall(r"[^\n]*\n|[^\n]+", text)]
-    old = elements(raw, start)
+    old = _array(raw, start)
     if not old:
         return f"[{', '.join(lines)}]"
     lead = raw[start + 1 : old[0][0]]

@@ -111,15 +111,10 @@ def _wait(process: subprocess.Popen[Any], folder: Path, tell: Tell, manner: Mann
 def _interrupt(process: subprocess.Popen[Any], patience: float) -> bool:
     with suppress(KeyboardInterrupt):
         for number in (signal.SIGINT, signal.SIGTERM):
-            with suppress(ProcessLookupError, PermissionError):
+            with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
                 os.killpg(process.pid, number)
-            end = time.monotonic() + patience
-            while time.monotonic() < end:
-                if process.poll() is not None:
-                    return True
-                time.sleep(_GLANCE)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+                process.wait(patience)
+                break
     return True
 
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from perflint.documents import NOTEBOOK
 from perflint.documents.disk import Unreadable
 from perflint.documents.document import read
+from perflint.syntax.walk import text_of
 
 INSTALLED = ("site-packages", "dist-packages")
 _IMPORTERS = ("import_module", "__import__")
@@ -189,14 +190,14 @@ class _Walk:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ADDS:
                 owner = node.func.value
                 if isinstance(owner, ast.Attribute) and owner.attr == "path":
-                    words = [*filter(None, map(_text, ast.walk(node)))]
+                    words = [*filter(None, map(text_of, ast.walk(node)))]
                     bases = (self.path[0], *path.parents)
                     places = ((base / word).resolve() for word in (*words, "/".join(words)) for base in bases)
                     yield from (place for place in places if place.is_relative_to(self._top) and place.is_dir())
 
     def _run_by_name(self, path: Path, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, Path]]:
         documented = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
-        texts = (_text(node) for node in nodes if id(node) not in documented)
+        texts = (text_of(node) for node in nodes if id(node) not in documented)
         for word in dict.fromkeys(word for text in texts for word in text.split() if word.endswith(".py")):
             for folder in (self.path[0], path.parent):
                 self._looked_at.add(str(folder / word))
@@ -233,7 +234,7 @@ def _imported(tree: ast.Module, nodes: Iterable[ast.AST]) -> Iterator[tuple[str,
             package = f"{node.module}." if node.module else ""
             is_always = id(node) in always and not node.level
             yield from ((f"{package}{alias.name}", is_always, node.level) for alias in node.names)
-        elif isinstance(node, ast.Call) and _is_importer(node.func) and node.args and (name := _text(node.args[0])):
+        elif isinstance(node, ast.Call) and _is_importer(node.func) and node.args and (name := text_of(node.args[0])):
             yield name.lstrip("."), False, len(name) - len(name.lstrip("."))
 
 
@@ -243,8 +244,4 @@ def _is_importer(function: ast.expr) -> bool:
 
 def _are_known(nodes: Iterable[ast.AST]) -> bool:
     calls = (node for node in nodes if isinstance(node, ast.Call) and _is_importer(node.func))
-    return all(node.args and _text(node.args[0]) for node in calls)
-
-
-def _text(node: ast.AST) -> str:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+    return all(node.args and text_of(node.args[0]) for node in calls)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import islice
 from pathlib import PurePath
 
 from perflint.analysis.links import Links
-from perflint.syntax.walk import reachable
+from perflint.syntax.walk import grouped, reachable
 
 NAMESAKES = 8  # classes with a method of one name, beyond which the name says nothing of the class
 _HANDS = 4  # modules that hand a function on to each other
@@ -22,11 +21,7 @@ def last(target: str) -> str:
 
 class _Files:
     def __init__(self, paths: Iterable[str]) -> None:
-        self._paths: defaultdict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
-        for path in paths:
-            parts = _module_path(path)
-            if parts:
-                self._paths[parts[-1]].append((parts, path))
+        self._paths = grouped((parts[-1], (parts, path)) for path in paths if (parts := _module_path(path)))
         self._module = cache(self._find_module)
         self.imported = cache(self._find_imported)
         self.definition = cache(self._find_definition)
@@ -66,20 +61,19 @@ class Modules:
         self._files = _files_at(tuple(links))
         self._places = cache(self._find_places)
         self._defined = {(path, summary.target) for path, each in links.items() for summary in each.summaries}
-        self._methods = _by_name(self._defined)
+        self._methods = grouped((last(place[1]), place) for place in sorted(self._defined) if "." in place[1])
         self._owners = {(path, name.partition(".")[0]) for path, name in self._defined}
         self._owners |= {(path, name) for path, each in links.items() for name, _ in each.bases}
         self._starred = {path: [*_starred(each)] for path, each in links.items()}
         self._offered = {(path, name) for path, each in links.items() for name in each.functions}
-        self._hands_on = {path: _by_alias(each) for path, each in links.items()}
-        self._bases: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
-        self._subclasses: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
-        for path, each in links.items():
-            for name, base in each.bases:
-                bases = [(path, base[1:])] if base.startswith("@") else map(self._origin, self.definitions(path, base))
-                for found in bases:
-                    self._bases[path, name].append(found)
-                    self._subclasses[found].append((path, name))
+        self._hands_on = {path: grouped(each.hands_on) for path, each in links.items()}
+        derived = [
+            ((path, name), found)
+            for path, each in links.items()
+            for name, base in each.bases
+            for found in self._derived_from(path, base)
+        ]
+        self._bases, self._subclasses = grouped(derived), grouped((base, place) for place, base in derived)
 
     def reached(self, path: str, target: str) -> Sequence[tuple[str, str]]:
         """The files in which `target`, as the file at `path` knows it, may be defined, and its name there.
@@ -98,6 +92,9 @@ class Modules:
 
     def answering(self, path: str, target: str) -> Sequence[tuple[str, str]]:
         return self.methods(target[1:]) if target.startswith("?") else self.reached(path, target)
+
+    def _derived_from(self, path: str, base: str) -> Iterable[tuple[str, str]]:
+        return [(path, base[1:])] if base.startswith("@") else map(self._origin, self.definitions(path, base))
 
     def _origin(self, place: tuple[str, str]) -> tuple[str, str]:
         for _ in range(_HANDS):
@@ -157,21 +154,6 @@ class Modules:
 
 def _starred(links: Links) -> Iterator[str]:
     return (name[:-2] for name in links.imports if name.endswith(".*"))
-
-
-def _by_alias(links: Links) -> Mapping[str, Sequence[str]]:
-    found: defaultdict[str, list[str]] = defaultdict(list)
-    for alias, target in links.hands_on:
-        found[alias].append(target)
-    return found
-
-
-def _by_name(places: set[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
-    methods: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
-    for place in sorted(places):
-        if "." in place[1]:
-            methods[last(place[1])].append(place)
-    return methods
 
 
 def _closure(

@@ -194,28 +194,24 @@ def _per_file(value: object) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return tuple((str(pattern), _selectors(selectors)) for pattern, selectors in value.items())
 
 
-def _boolean(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise ValueError(f"expected true or false, got {_shown(value)}")
+def _which(holds: Callable[[Any], bool], expected: str) -> Callable[[object], object]:
+    def read(value: object) -> object:
+        if holds(value):
+            return value
+        raise ValueError(f"expected {expected}, got {_shown(value)}")
+
+    return read
 
 
-def _count(value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
-    raise ValueError(f"expected a whole number above 0, got {_shown(value)}")
+_boolean = _which(lambda value: isinstance(value, bool), "true or false")
+_count = _which(lambda value: type(value) is int and value > 0, "a whole number above 0")
+_format = _which(lambda value: value in FORMATS, f"one of {', '.join(FORMATS)}")
 
 
 def _path(value: object) -> Path:
     if isinstance(value, (str, Path)) and str(value):
         return Path(value)
     raise ValueError(f"expected a path, got {_shown(value)}")
-
-
-def _format(value: object) -> str:
-    if isinstance(value, str) and value in FORMATS:
-        return value
-    raise ValueError(f"expected one of {', '.join(FORMATS)}, got {_shown(value)}")
 
 
 READERS: Mapping[str, Callable[[object], object]] = {

@@ -26,7 +26,7 @@ from perflint.analysis.links import (
 from perflint.analysis.values.classes import MODULES, kind_of_base
 from perflint.project.cache import Outline
 from perflint.project.modules import NAMESAKES, Modules, last
-from perflint.syntax.walk import reachable
+from perflint.syntax.walk import grouped, reachable
 
 _CERTAIN = ("trains", "draws", "computes", "records", "drops", "counts", "repeats", "evaluates")
 _LIKELY = "d"  # the guess itself, which answers no query about it
@@ -81,32 +81,23 @@ def _used(links: Links) -> dict[str, Manner]:
 
 
 def _named(modules: Modules, targets: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    for path, names in targets.items():
-        for target in names:
-            for place, name in modules.answering(path, target):
-                if place != path:
-                    found[place].add(name)
-    return {path: tuple(sorted(names)) for path, names in found.items()}
+    asking = ((path, target) for path, names in targets.items() for target in names)
+    found = grouped(each for path, target in asking for each in modules.answering(path, target) if each[0] != path)
+    return {path: tuple(sorted({*names})) for path, names in found.items()}
 
 
 def _derived(links: Mapping[str, Links], modules: Modules) -> dict[str, tuple[str, ...]]:
     asking = {path: each.module_queries for path, each in links.items() if each.module_queries}
     if not asking:
         return {}
-    known: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for path, each in links.items():
-        for name, base in each.bases:
-            known[path, name].append(base)
-    namesakes: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
-    for place in known:
-        namesakes[place[1]].append(place)
+    known = grouped(((path, name), base) for path, each in links.items() for name, base in each.bases)
+    namesakes = grouped((place[1], place) for place in known)
 
     def bases(place: tuple[str, str]) -> Iterator[tuple[str, str]]:
         for base in known.get(place, ()):
             found = [(place[0], base[1:])] if base.startswith("@") else list(modules.definitions(place[0], base))
             exact = [each for each in found if each in known]
-            yield from exact or namesakes[last(base)][:NAMESAKES]  # what a package hands on has its own name
+            yield from exact or namesakes.get(last(base), [])[:NAMESAKES]  # what a package hands on has its own name
 
     def is_module(place: tuple[str, str]) -> bool:
         lineage = reachable([place], bases)
@@ -281,11 +272,7 @@ class Surroundings:
 
 
 def _files_of(names: Iterable[tuple[str, Iterable[str]]]) -> dict[str, list[str]]:
-    found: defaultdict[str, list[str]] = defaultdict(list)
-    for path, each in names:
-        for name in each:
-            found[name].append(path)
-    return dict(found)
+    return grouped((name, path) for path, each in names for name in each)
 
 
 def _calls_into(path: str, links: Links, other: str, modules: Modules) -> bool:
@@ -317,7 +304,7 @@ def on_host(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) 
     says = {path: each.says for path, each in links.items()}
     if not any(Says.SCRIPT in each for each in says.values()):
         return {}
-    importers = _importers(imports)
+    importers = _files_of(imports.items())
     flags = {path: each.value for path, each in says.items()}
     used = _gathered(flags, imports)  # by each file and those that import it
     whole = _gathered(_gathered(flags, importers), imports)
@@ -333,7 +320,7 @@ def _said(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) ->
     """
     says = {path: (each.says & _TOLD).value for path, each in links.items()}
     own = {path: (each.says & (Says.FORMATS | Says.DEVICE)).value for path, each in links.items()}
-    of_imported = _gathered(own, _importers(imports)) if any(own.values()) else {}
+    of_imported = _gathered(own, _files_of(imports.items())) if any(own.values()) else {}
     found = {
         path: Says(each | of_imported.get(path, 0)) & links[path].says_query
         for path, each in _gathered(says, imports).items()
@@ -344,11 +331,9 @@ def _said(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) ->
 def _edited(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> dict[str, tuple[str, ...]]:
     wanted = frozenset(name for each in links.values() for name in each.edit_queries)
     gathered = _gathered({path: wanted.intersection(each.edits) for path, each in links.items()}, imports)
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    for path, others in imports.items():
-        for other in others:
-            found[other] |= gathered[path].intersection(links[other].edit_queries)
-    return {path: tuple(sorted(names)) for path, names in found.items() if names}
+    pairs = ((path, other) for path, others in imports.items() for other in others)
+    told = grouped((other, name) for path, other in pairs for name in gathered[path] & {*links[other].edit_queries})
+    return {path: tuple(sorted({*names})) for path, names in told.items()}
 
 
 def _rebound(
@@ -363,14 +348,6 @@ def _rebound(
         for path, modules in stars.items()
     }
     return {path: names for path, names in told.items() if names}
-
-
-def _importers(imports: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    for path, others in imports.items():
-        for other in others:
-            found[other].add(path)
-    return found
 
 
 def _gathered(says: Mapping[str, _Said], followed: Mapping[str, Collection[str]]) -> dict[str, _Said]:

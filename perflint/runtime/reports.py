@@ -143,7 +143,7 @@ class _Reports:
             if len(self._queue) > most:
                 for copy in report.copies:
                     copy.synchronize()
-            elif not all(map(_is_done, report.copies)):
+            elif not all(each.query() for each in report.copies):
                 return
             self._queue.popleft()
             self._running = report
@@ -269,10 +269,6 @@ def _reports_first(writer: object) -> bool:
     """Does it still report first? Asked in every step, of the method that all share."""
     write = getattr(writer, "handle" if isinstance(writer, logging.Handler) else "write", None)
     return write is None or getattr(write, "reports_first", False)
-
-
-def _is_done(event: torch.Event) -> bool:
-    return event.query()
 
 
 def _recorded(device: torch.device) -> torch.Event:

@@ -45,24 +45,11 @@ _RESEEDED = "the random numbers are seeded again, for which cuDNN makes the drop
 def graphed_step(function: Callable[P, R]) -> GraphedStep[P, R]:
     """Decorate a function of one training step so that it runs as one CUDA graph, with the results of eager mode.
 
-        @graphed_step
-        def step(images, labels):
-            optimizer.zero_grad()
-            loss = criterion(model(images), labels)
-            loss.backward()
-            optimizer.step()
-            return loss
-
-    The first calls are eager, one is captured, later ones are replayed: the Python code doesn't run then, so that what
-    it prints or counts happens only while it isn't replayed. A graph belongs to the shapes, strides and types of the
-    tensors among the arguments, to the values of the others, to the addresses of parameters, buffers, gradients and
-    optimizer states, and to all modes and settings but learning rates. Adam and its kin step in their capturable form,
-    which differs from the usual one by rounding. Results are copies; a backward pass through one raises. One may be an
-    argument of the next call where the step detaches it before it computes gradients.
-
-    What a replay would do otherwise stays eager, with one RuntimeWarning that says why; so is a step while the user's
-    code holds gradients of an earlier one, or another rank can't replay it. Without torch.cuda the function is called
-    unchanged. `perflint docs tuning` says more.
+    The first calls are eager, one is captured, later ones are replayed without running Python code: `perflint docs
+    tuning` shows one, and says what a graph belongs to, and what stays eager, with one RuntimeWarning that says why. So
+    is a step while the user's code holds gradients of an earlier one. Results are copies; a backward pass through one
+    raises. One may be an argument of the next call where the step detaches it before it computes gradients. Without
+    torch.cuda the function is called unchanged.
 
     Raises TypeError for generator functions, coroutines and what can't be called.
     """

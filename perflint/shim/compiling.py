@@ -8,6 +8,7 @@ from types import CodeType
 
 from perflint.shim.hooks import CALL, CUT, DUE
 from perflint.shim.plan import PatchedFile
+from perflint.syntax.walk import grouped
 
 _DESCRIPTORS = ("staticmethod", "classmethod", "property")
 
@@ -54,9 +55,7 @@ def _probe(counter: str, number: int) -> ast.stmt:
 
 
 def _insert(tree: ast.Module, inserted: Sequence[tuple[ast.stmt, int, int]]) -> None:
-    at: dict[int, list[ast.stmt]] = {}
-    for statement, line, _ in inserted:
-        at.setdefault(line, []).append(statement)
+    at = grouped((line, statement) for statement, line, _ in inserted)
     for node in list(ast.walk(tree)) if at else ():
         for name in ("body", "orelse", "finalbody"):
             block = getattr(node, name, None)

@@ -130,10 +130,6 @@ def load(path: Path) -> Plan:
     return plan
 
 
-def store_of(project: Path) -> Path:
-    return project / CACHE / RUNS
-
-
 def write(path: Path, data: bytes) -> None:
     """Write `data` with its digest to `path`, atomically; raises OSError."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")
@@ -283,7 +279,7 @@ def below(tree: Tree) -> Iterator[tuple[str, Stamp]]:
 
 def _place(words: Sequence[str], folder: Path, arguments: Sequence[str]) -> Path:
     seed = repr((tuple(words), launched(arguments), str(Path.cwd()), sys.path, sys.version, __file__))
-    return store_of(project_of(folder)) / f"words-{digest(seed.encode('utf-8', 'surrogatepass'))}"
+    return project_of(folder) / CACHE / RUNS / f"words-{digest(seed.encode('utf-8', 'surrogatepass'))}"
 
 
 def _read(place: Path, name: str, arguments: tuple[str, ...]) -> tuple[Program, Plan]:

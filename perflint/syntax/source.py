@@ -134,16 +134,6 @@ def is_safe(safety: Safety, requires: str, assumes: str) -> bool:
     return safety in (Safety.EXACT, Safety.ROUNDING) and not requires and not assumes
 
 
-def _is_script(tree: ast.Module) -> bool:
-    """Does running it do something: a main guard, or a loop or call at module level?"""
-    return any(
-        isinstance(statement, ast.For | ast.While | ast.With)
-        or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call))
-        or is_main_guard(statement)
-        for statement in tree.body
-    )
-
-
 def is_main_guard(statement: ast.AST) -> bool:
     """Does it ask for the name of the module, as `if __name__ == "__main__":` does?"""
     return isinstance(statement, ast.If) and any(
@@ -184,7 +174,13 @@ class Module(Walk):
 
     @cached_property
     def is_script(self) -> bool:
-        return _is_script(self.tree)
+        """Does running it do something: a main guard, or a loop or call at module level?"""
+        return any(
+            isinstance(statement, ast.For | ast.While | ast.With)
+            or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call))
+            or is_main_guard(statement)
+            for statement in self.tree.body
+        )
 
     @cached_property
     def imports_test_framework(self) -> bool:

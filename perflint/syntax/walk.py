@@ -22,6 +22,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 Node = TypeVar("Node", bound=ast.AST)
 Item = TypeVar("Item", bound=Hashable)
+Value = TypeVar("Value")
 
 _place = attrgetter("lineno", "col_offset")
 _LEAVES = frozenset(
@@ -142,16 +143,16 @@ class Walk:
     @cached_property
     def names(self) -> Mapping[str, Sequence[ast.Name]]:
         """The variables wherever they stand, by what they are called."""
-        return _grouped(self.of_type(ast.Name), attrgetter("id"))
+        return grouped((each.id, each) for each in self.of_type(ast.Name))
 
     @cached_property
     def attributes(self) -> Mapping[str, Sequence[ast.Attribute]]:
         """The attributes wherever they stand, by what they are called."""
-        return _grouped(self.of_type(ast.Attribute), attrgetter("attr"))
+        return grouped((each.attr, each) for each in self.of_type(ast.Attribute))
 
     @cached_property
     def _calls(self) -> Mapping[ast.AST | None, Sequence[ast.Call]]:
-        return _grouped(self.of_type(ast.Call), self.definition_around)
+        return grouped((self.definition_around(each), each) for each in self.of_type(ast.Call))
 
     def calls_in(self, function: ast.AST) -> Sequence[ast.Call]:
         """The calls among the own nodes of a function, in source order."""
@@ -174,10 +175,11 @@ class Walk:
         return [statement]
 
 
-def _grouped(nodes: Iterable[Node], key: Callable[[Node], Item]) -> Mapping[Item, Sequence[Node]]:
-    found: defaultdict[Item, list[Node]] = defaultdict(list)
-    for node in nodes:
-        found[key(node)].append(node)
+def grouped(pairs: Iterable[tuple[Item, Value]]) -> dict[Item, list[Value]]:
+    """The values by their keys, in order."""
+    found: defaultdict[Item, list[Value]] = defaultdict(list)
+    for key, value in pairs:
+        found[key].append(value)
     return dict(found)
 
 
@@ -262,7 +264,7 @@ def _remembered(root: ast.AST) -> Sequence[ast.AST]:
 @lru_cache(maxsize=256)
 def _stores(scope: ast.AST) -> Mapping[str, Sequence[ast.Name]]:
     names = (node for node in own_nodes(scope) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
-    return _grouped(names, attrgetter("id"))
+    return grouped((node.id, node) for node in names)
 
 
 def stores(scope: ast.AST, name: str) -> Sequence[ast.Name]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from perflint.syntax.walk import grouped
 from perflint.torch_ops.operation import (
     CALL_TRAITS,
     FALSE,
@@ -21,7 +23,6 @@ from perflint.torch_ops.operation import (
     NUMBER,
     OTHER,
     RECEIVER,
-    RESULTS,
     TENSOR,
     TRAITS,
     TRUE,
@@ -134,13 +135,8 @@ def exports(module: str) -> frozenset[str]:
 
 @functools.cache
 def _members() -> Mapping[str, Collection[str]]:
-    members: dict[str, list[str]] = {}
-    for section in ("functions", "classes"):
-        for each in table()[section]:
-            module, _, name = each.rpartition(".")
-            if name[0] != "_":
-                members.setdefault(module, []).append(name)
-    return members
+    names = (each.rpartition(".") for section in ("functions", "classes") for each in table()[section])
+    return grouped((module, name) for module, _, name in names if name[0] != "_")
 
 
 def is_exported(name: str) -> bool:
@@ -162,15 +158,24 @@ def short_name(qualified: str) -> str:
 def table() -> dict[str, Any]:
     """The sections of the table: what it says of each name, `exports` by module, and its `source`."""
     sections = json.loads(PATH.read_bytes())
-    return {name: dict(_by_name(each)) if name in DESCRIBED else each for name, each in sections.items()}
+    named = {name: dict(_by_name(each)) if name in DESCRIBED else each for name, each in sections.items()}
+    for words, names in sections["functions"].items():
+        named["methods"] |= {name[1:]: as_method(words) for name in names.split(" ") if name[0] == ":"}
+    return named
+
+
+def as_method(words: str) -> str:
+    """What is said of a function, for a method that does the same: of the first argument, and without `out`."""
+    words = re.sub(r" writes=out(\[\])?(?= |$)", "", words)
+    return re.sub(r"@(\d+)", lambda at: f"@{int(at[1]) - 1}", re.sub(r"\w+@0\b", RECEIVER, words))
 
 
 def _by_name(section: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Each name with what is said of it: a `.name` is of the same module as the one before it."""
+    """Each name with what is said of it: a `.name` is of the same module as the one before it, a `:name` of torch."""
     for words, names in section.items():
         module = ""
         for each in names.split(" "):
-            name = f"{module}{each}" if each.startswith(".") else each
+            name = f"{module}{each}" if each[0] == "." else each.replace(":", "torch.")
             module = name.rpartition(".")[0]
             yield name, words
 
@@ -230,14 +235,10 @@ __all__ = [  # of others
     "NONE",
     "NUMBER",
     "OTHER",
-    "RECEIVER",
-    "RESULTS",
     "TENSOR",
-    "TRAITS",
     "TRUE",
     "UNKNOWN",
     "Argument",
     "Operation",
     "Trait",
-    "Variant",
 ]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perflint.verify.agent.recorder import LATER, LOSS, OUTPUT, Read, Replayed
+from perflint.verify.agent.recorder import LATER, LOSS, OUTPUT, Read
 from perflint.verify.agent.state import DERIVED, GRADIENT, OPTION, TRAINED
 
 EPSILON = 2.0**-23  # the relative rounding error of float32
@@ -70,20 +70,15 @@ class Comparison:
 
 class Evidence:
     def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._first: dict[str, Any] = {}
-        self._changing: set[str] = set()
+        self._seen: dict[str, Counter[str]] = defaultdict(Counter)
 
     def add(self, name: str, value: Any) -> None:
         if isinstance(value, str) or value.numel():
-            self._counts[name] += 1
-        if name.startswith(_KEPT) and self._first.setdefault(name, value) != value:
-            self._changing.add(name)
+            self._seen[name][value if isinstance(value, str) else ""] += 1
 
     @property
     def values(self) -> int:
-        counted = (name for name in self._counts if name in self._changing or not name.startswith(_KEPT))
-        return sum(self._counts[name] for name in counted)
+        return sum(each.total() for name, each in self._seen.items() if not name.startswith(_KEPT) or len(each) > 1)
 
 
 def compare(before: Path, after: Path, reference: Path | None = None, last: int | None = None) -> Comparison:
@@ -115,7 +110,8 @@ def compare(before: Path, after: Path, reference: Path | None = None, last: int 
         largest = _largest(old) if parting else {}
         found = [_difference(number, *pair, largest.get(_without_numbers(pair[0]), 0.0)) for pair in parting]
         differences += _with_errors_of_kind(found, {name for name, value, *_ in parting if _is_small(value)})
-        differences += filter(None, map(_of_replay, new["replays"]))
+        replays = (differing(step, f"{REPLAY} {name}", *both) for step, name, *both in new["replays"])
+        differences += filter(None, replays)
     for each in _saved(before, after) if last is None else ():
         if isinstance(each, str):
             parted.append(each)
@@ -251,10 +247,6 @@ def _values(
         else:
             before, after = (each["tensors"].get(name, each["digests"][name]) for each in (old, new))
             yield name, before, after, exact.get("tensors", {}).get(name)
-
-
-def _of_replay(each: Replayed) -> Difference | None:
-    return differing(each.number, f"{REPLAY} {each.name}", each.eager, each.replayed)
 
 
 def _without_numbers(name: str) -> str:

@@ -96,9 +96,7 @@ def readings(text: str) -> Iterator[Reading]:
     for line in text.splitlines():
         with suppress(ValueError):
             moment, gpu, driver, *numbers, reasons = line.split(", ")
-            sm, memory, watts, celsius = (
-                math.nan if text.startswith("[") else float(text) for text in numbers
-            )  # [N/A]
+            sm, memory, watts, celsius = (math.nan if each[:1] == "[" else float(each) for each in numbers)  # [N/A]
             seconds = datetime.datetime.strptime(moment, "%Y/%m/%d %H:%M:%S.%f").timestamp()
             bits = int(reasons, 16) if reasons.startswith("0x") else 0
             yield Reading(seconds, gpu, driver, sm, memory, watts, celsius, bits)
@@ -168,22 +166,16 @@ _LONGEST = 60  # characters of a folder: the paths of sockets in it have 104 at 
 
 def processes(run: str) -> Iterator[psutil.Process]:
     """The living processes of a run, except this one; children without an environment are found by their session."""
-    living = {process: _session(process) for process in psutil.process_iter() if process.pid != os.getpid()}
-    named = {process for process in living if _belongs(process, run)}
-    sessions = {living[process] for process in named} - {os.getsid(0), None}
+    living = dict[psutil.Process, int]()  # and their sessions, 0 for none
+    named = set[psutil.Process]()
+    for process in (each for each in psutil.process_iter() if each.pid != os.getpid()):
+        living[process] = 0
+        with suppress(OSError):
+            living[process] = os.getsid(process.pid)
+        with suppress(*_GONE):
+            named.update([process] if process.environ().get(RUN) == run else ())
+    sessions = {living[process] for process in named} - {os.getsid(0), 0}
     yield from (process for process, session in living.items() if process in named or session in sessions)
-
-
-def _belongs(process: psutil.Process, run: str) -> bool:
-    with suppress(*_GONE):
-        return process.environ().get(RUN) == run
-    return False
-
-
-def _session(process: psutil.Process) -> int | None:
-    with suppress(OSError):
-        return os.getsid(process.pid)
-    return None
 
 
 def memory(run: str) -> int:
@@ -251,11 +243,7 @@ class Guardian:
         self.journal.mkdir()
 
     def watch(self, run: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{run}\n")
-        self._process.stdin.flush()
+        print(run, file=self._process.stdin, flush=True)
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        self._process.communicate()

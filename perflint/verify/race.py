@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import psutil
 
+from perflint.syntax.walk import grouped
 from perflint.verify import processes
 from perflint.verify.agent.steps import NOTHING
 from perflint.verify.agent.timeline import Timeline
@@ -359,10 +360,8 @@ def _check_lengths(passed: Mapping[str, int]) -> None:
 
 
 def _paired(laps: Sequence[_Lap], starts: Sequence[Start], number: int, steps: int) -> Race:
-    pairs: dict[int, list[_Lap]] = {}
-    for lap in laps:
-        pairs.setdefault(lap.number, []).append(lap)
-    whole = [pair for pair in pairs.values() if len(pair) == len(starts)]
+    pairs = grouped((lap.number, lap) for lap in laps).values()
+    whole = [pair for pair in pairs if len(pair) == len(starts)]
     steady = [pair for pair in whole if not any(lap.captures for lap in pair)]
     windows = (Window(lap.variant, number, lap.number, lap.seconds, steps) for pair in steady for lap in pair)
     return Race(Samples(tuple(windows)), tuple(starts), len(whole) - len(steady))

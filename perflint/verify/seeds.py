@@ -2,12 +2,10 @@
 
 Traits are alike by a test of equivalence whose margin is the original's own spread from seed to seed: that no
 difference was found says nothing where few runs could have found one. With the same seed both programs start with the
-same weights and mostly the same data, so their difference is known far better than each of them. In simulations a
-program that differs by chance alone is found alike in 98 of 100, in 3 of 4 if it shares nothing with the original but
-its level; one worse by the margin in 6 of 100 at most, by twice as much in none. Other random numbers shift no trait.
-Another number format may shift all, with every seed by as little as it can tell from nothing. What it breaks shows in
-the loss of the last steps, and at once in the weights: those that it doesn't move, as where small updates are rounded
-away, will lose more than the few compared steps show.
+same weights and mostly the same data, so their difference is known far better than each of them. Other random numbers
+shift no trait. Another number format may shift all, with every seed by as little as it can tell from nothing. What it
+breaks shows in the loss of the last steps, and at once in the weights: those that it doesn't move, as where small
+updates are rounded away, will lose more than the few compared steps show.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
+from perflint.syntax.walk import grouped
 from perflint.verify.agent.recorder import Read
 from perflint.verify.compare import LOGARITHMS, compare, reads, traits
 from perflint.verify.judge import ends, words
@@ -130,12 +129,9 @@ def _order(reads: Reads) -> Hashable:
 
 
 def _whole(reads: Reads) -> Hashable:
-    passes: dict[int, list[Read]] = {}
-    for read in reads:
-        passes.setdefault(read.number, []).append(read)
     return tuple(
         (part[0].data, tuple(sorted(name for read in part for name in read.samples)))
-        for part in passes.values()
+        for part in grouped((read.number, read) for read in reads).values()
         if len(part) == part[0].length
     )
 

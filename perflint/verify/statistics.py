@@ -4,9 +4,7 @@ The windows of one process share its luck: where its memory lies, on which cores
 hundred pairs of the same two processes are worth hardly more than ten. So every round, of fresh processes, gives one
 number, the median of its paired ratios, and the interval is Student's over the rounds, in logarithms. Three numbers
 alike by chance would make it too narrow: so the spread of a ratio is never less than it is together with that of the
-original against itself in the same rounds. In simulated races the interval covers the truth in 95 to 99 of 100, with
-three rounds as with eight, also where the patch alone is noisy, while a bootstrap that draws rounds and then pairs
-covers it in 84 to 91 with three. How many rounds find what gain: `python -m tests.bench.protocols`.
+original against itself in the same rounds. How often that is right: `python -m tests.bench.protocols`.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 
 from perflint.analysis.links import ALONE
@@ -233,9 +234,9 @@ class Variants:
         paths = {key.path for key in self.fixes if not key.at_run_time} | {path for path, _ in self.shortened.places}
         for path in sorted(paths):
             document = read(Path(path))
-            lines = {key.line for key in self.fixes if key.path == path}
-            calls = _functions_around(document.text, lines)
-            loops += _loops_around(path, document.text, lines)
+            lines, tree = {key.line for key in self.fixes if key.path == path}, ast.parse(document.text)
+            calls = _functions_around(tree, lines)
+            loops += dict.fromkeys(_loops_around(path, tree, lines))
             files[path] = self._patched(path, document, wanted)._replace(calls=calls)
         places = {(key.path, key.line) for key in wanted if key.at_run_time}
         loaders = {
@@ -345,26 +346,17 @@ def _places(file: PatchedFile) -> list[patch.Place]:
     return [(fix.rule, fix.line, fix.title) for fix in file.changes]
 
 
-def _functions_around(text: str, lines: Iterable[int]) -> tuple[str, ...]:
-    names = set()
-    for name, each in functions(ast.parse(text)):
-        is_generator = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(each))
-        if not is_generator and any(each.lineno <= line <= (each.end_lineno or 0) for line in lines):
-            names.add(name)
-    return tuple(sorted(names))
+def _functions_around(tree: ast.Module, lines: Iterable[int]) -> tuple[str, ...]:
+    around = ((name, each) for name, each in functions(tree) if any(line in _span(each) for line in lines))
+    yields = (ast.Yield, ast.YieldFrom)
+    return tuple(sorted({name for name, each in around if not any(isinstance(n, yields) for n in ast.walk(each))}))
 
 
-def _loops_around(path: str, text: str, lines: Iterable[int]) -> Iterator[Loop]:
-    loops = (Loop(path, each.lineno, each.end_lineno or 0) for each in _loops(ast.parse(text)))
-    return (loop for loop in loops if any(loop.first <= line <= loop.last for line in lines))
-
-
-def _loops(node: ast.AST) -> Iterator[ast.stmt]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.For | ast.While):
-            yield child
-        elif isinstance(child, ast.stmt | ast.ExceptHandler) and not isinstance(child, ast.FunctionDef | ast.ClassDef):
-            yield from _loops(child)
+def _loops_around(path: str, tree: ast.Module, lines: Iterable[int]) -> Iterator[Loop]:
+    for line in lines:
+        outside = takewhile(lambda node: not isinstance(node, (*_FUNCTIONS, ast.ClassDef)), _at(tree, line))
+        if loop := next((node for node in outside if isinstance(node, ast.For | ast.While)), None):
+            yield Loop(path, loop.lineno, _span(loop).stop - 1)
 
 
 def _fixes(plan: Plan) -> Iterator[FixKey]:

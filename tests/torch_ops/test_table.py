@@ -10,6 +10,7 @@ import pytest
 
 from perflint import torch_ops
 from perflint.torch_ops import NUMBER, TENSOR, TRUE, UNKNOWN, Operation
+from perflint.torch_ops.operation import RESULTS
 
 
 def known(entry: Operation | None) -> Operation:
@@ -211,7 +212,7 @@ def test_every_entry_is_in_the_vocabulary() -> None:
         for name in torch_ops.table()[section]:
             entry = known(lookup(name))
             for each in (entry, *(variant.operation for variant in entry.variants)):
-                assert each.result in (*torch_ops.RESULTS, UNKNOWN), name
+                assert each.result in (*RESULTS, UNKNOWN), name
 
 
 @pytest.mark.first

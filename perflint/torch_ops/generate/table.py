@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from perflint.torch_ops import DESCRIBED, public_class
+from perflint.torch_ops import DESCRIBED, as_method, public_class
 from perflint.torch_ops.generate import memory, probe
 from perflint.torch_ops.generate.functions import OF_BACKENDS, attributes, functions_and_methods, traits_of
 from perflint.torch_ops.generate.signatures import of_callable
@@ -159,24 +159,31 @@ def _is_needed(kinds: Mapping[str, str], name: str) -> bool:
 
 
 def as_text(table: Table) -> str:
-    """The table as JSON: by what is said of them, the names of which that holds."""
+    """The table as JSON: by what is said of them, the names of which that holds; of methods those that differ."""
+    functions, methods = table["functions"], table["methods"]
+    both = {name for name, words in methods.items() if as_method(str(functions.get(f"torch.{name}", ""))) == words}
+    own = {name: words for name, words in methods.items() if name not in both}
     sections = {
-        name: _by_words(each) if name in DESCRIBED else dict(sorted(each.items())) for name, each in table.items()
+        name: _by_words(each, both) if name in DESCRIBED else dict(sorted(each.items()))
+        for name, each in {**table, "methods": own}.items()
     }
     return json.dumps(sections, indent=0, ensure_ascii=True) + "\n"
 
 
-def _by_words(section: Mapping[str, Any]) -> dict[str, str]:
-    """The names in order, without the module where that is the same as of the name before."""
+def _by_words(section: Mapping[str, Any], both: Collection[str]) -> dict[str, str]:
+    """The names in order, shortened as they are read; `both` are functions of torch and methods."""
     found: dict[str, list[str]] = {}
     for name, words in sorted(section.items()):
         found.setdefault(words, []).append(name)
-    return {words: " ".join(_shortened(names)) for words, names in sorted(found.items())}
+    return {words: " ".join(_shortened(names, both)) for words, names in sorted(found.items())}
 
 
-def _shortened(names: Iterable[str]) -> Iterator[str]:
+def _shortened(names: Iterable[str], both: Collection[str]) -> Iterator[str]:
     before = ""
     for name in names:
-        module = name.rpartition(".")[0]
-        yield name.removeprefix(module) if module and module == before else name
+        module, _, last = name.rpartition(".")
+        if module == "torch" and last in both:
+            yield f":{last}"
+        else:
+            yield name.removeprefix(module) if module and module == before else name
         before = module

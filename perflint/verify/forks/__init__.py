@@ -28,6 +28,7 @@ from typing import Any
 
 from perflint.documents.lines import at_line
 from perflint.project.closure import Closure, is_installed
+from perflint.syntax.walk import text_of
 
 SERVER = "PERFLINT_FORKS"  # the variable that holds the address of a server, for those who shall not have their own
 AT_START = ("PYTHON", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "LD_", "LC_", "LANG", "TORCH_", "PYTORCH_")
@@ -239,7 +240,7 @@ def _is_installed(name: str) -> bool:
 def _changed(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and _is_environment(node.value):
-            yield _text(node.slice)
+            yield text_of(node.slice)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _writes(node.func):
             yield from _written(node, node.func.attr)
 
@@ -247,10 +248,10 @@ def _changed(tree: ast.Module) -> Iterator[str]:
 def _written(call: ast.Call, method: str) -> Iterator[str]:
     if method == "update":
         for given in call.args:
-            yield from map(_text, given.keys) if isinstance(given, ast.Dict) else ("",)
+            yield from map(text_of, given.keys) if isinstance(given, ast.Dict) else ("",)
         yield from (each.arg or "" for each in call.keywords)
     else:
-        yield _text(call.args[0]) if call.args else ""
+        yield text_of(call.args[0]) if call.args else ""
 
 
 def _writes(function: ast.Attribute) -> bool:
@@ -259,7 +260,3 @@ def _writes(function: ast.Attribute) -> bool:
 
 def _is_environment(node: ast.expr) -> bool:
     return "environ" in (getattr(node, "attr", ""), getattr(node, "id", ""))
-
-
-def _text(node: ast.expr | None) -> str:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
