@@ -53,7 +53,8 @@ What is offered, by the question that a rule asks:
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
   `of_torch`, `fresh_name`, `statement`, `statements`, `apart` and `number`; `Codemod` takes a function on
   the libcst tree, for which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`,
-  `under_no_grad` puts statements there, and `told_under_no_grad` calls that are told not to train. Whole remedies:
+  `under_no_grad` puts statements there, those that stand `together`, and `told_under_no_grad` calls that are told not
+  to train. Whole remedies:
   `joined_behind`, `fused_attention`, `on_lists`, `filled_on_device`, `time_loop_remedy` (a `Remedy`),
   `training_steps` (each a `TrainingStep`), `acting_steps`, `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
@@ -149,7 +150,7 @@ from perflint.torch_ops import does as torch_does
 from perflint.torch_ops import of_function as torch_function
 from perflint.torch_ops import of_method as torch_method
 from perflint.transforms.filled import filled_on_device, moved_at_once, moved_later
-from perflint.transforms.gradients import told_under_no_grad, under_no_grad, without_gradients
+from perflint.transforms.gradients import together, told_under_no_grad, under_no_grad, without_gradients
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
 from perflint.transforms.operations import (
     AddKeywords,
@@ -191,9 +192,9 @@ __all__ = [
     "other_reads", "own_nodes", "parameter_update", "path_of", "placed", "reading", "reads", "restarts",
     "returned_values", "rewrite", "root_of", "runs_model_beside", "runs_often", "samples", "seen_elsewhere",
     "shapes", "shown_writes", "statement", "statements", "steps_an_environment", "steps_beside",
-    "takes_keywords", "time_loop_remedy", "told_under_no_grad", "torch_does", "torch_function", "torch_method",
-    "torch_name", "training_steps", "tried", "under_no_grad", "unused_graphs", "variable_of", "variables_in",
-    "walked_batch", "walks_examples", "without_gradients", "written_after",
+    "takes_keywords", "time_loop_remedy", "together", "told_under_no_grad", "torch_does", "torch_function",
+    "torch_method", "torch_name", "training_steps", "tried", "under_no_grad", "unused_graphs", "variable_of",
+    "variables_in", "walked_batch", "walks_examples", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

@@ -45,7 +45,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import itertools
 import re
 from collections.abc import Iterator
 
@@ -82,15 +81,13 @@ def _runs_often(program: Program, run: ast.Call) -> bool:
 
 def _fix(program: Program, found: UnusedGraph, dead: list[UnusedGraph]) -> Fix:
     """The statement, with those beside it, under `with torch.no_grad()`; raises Blocked."""
-    block = program.block_of(program.statement_of(found.run))
     promises = {program.statement_of(found.run): (found, *_promise(program, found))}
-    for each in (each for each in dead if each is not found and program.statement_of(each.run) in block):
+    function = program.function_of(found.run)
+    for each in (each for each in dead if each is not found and program.function_of(each.run) is function):
         with contextlib.suppress(Blocked):
             promises[program.statement_of(each.run)] = (each, *_promise(program, each))
-    here = block.index(program.statement_of(found.run))
-    group = [*itertools.takewhile(promises.__contains__, reversed(block[:here]))][::-1]
-    group += itertools.takewhile(promises.__contains__, block[here:])
-    made = [promises[each] for each in group]
+    group = api.together(program, program.statement_of(found.run), promises)
+    made = [promises[each] for whole in group for each in ast.walk(whole) if each in promises]
     drops = [drop for each, _, _ in made for drop in _without_detach(program, each)]
     change = api.rewrite(program, api.under_no_grad(program, group), *drops)
     worst = max((each for _, each, _ in made), key=list(Safety).index)
@@ -120,11 +117,17 @@ def _promise(program: Program, found: UnusedGraph) -> tuple[Safety, str]:
 
 
 def _without_detach(program: Program, found: UnusedGraph) -> list[api.Replace]:
-    cut, end = found.cut, found.end(program)
-    is_last = end is not None and getattr(program.statement_of(found.run), "value", None) is end
-    if end is None or not is_last or isinstance(cut, ast.Call) or cut.attr != "detach" or end.args:
+    cut, end, statement = found.cut, found.end(program), program.statement_of(found.run)
+    if end is None or end.args or not isinstance(cut, ast.Attribute) or cut.attr != "detach":
         return []
-    return [] if _may_return_its_input(program, found.run) else [api.Replace(end, cut.value)]
+    if program.statement_of(cut) is not statement:
+        return []
+    behind = program.parent(program.parent(end))
+    is_new = isinstance(behind, ast.Call) and behind.func is program.parent(end) and _makes(program, behind)
+    is_last = getattr(statement, "value", None) is end
+    return (
+        [api.Replace(end, cut.value)] if is_new or (is_last and not _may_return_its_input(program, found.run)) else []
+    )
 
 
 def _may_return_its_input(program: Program, run: ast.Call) -> bool:

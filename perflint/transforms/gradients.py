@@ -5,16 +5,21 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import TypeGuard
 
 from perflint.analysis.autograd.evaluations import is_told_to_evaluate
 from perflint.analysis.autograd.graph_use import observers
 from perflint.analysis.program import Effect, Fate, GraphUse, Program
+from perflint.analysis.values.operations import operation
+from perflint.analysis.values.values import Kind
+from perflint.syntax.scopes import bound_names
 from perflint.syntax.source import Safety
 from perflint.transforms.operations import ReplaceStatements, statement
 from perflint.transforms.rewrite import Blocked, of_torch
 
 _ATTENTION = re.compile(r"MultiheadAttention|Transformer|\bvit_")
+_PLAIN = frozenset({Kind.NONE, Kind.NUMBER, Kind.STRING, Kind.DEVICE, Kind.LIBRARY})
 
 
 def without_gradients(
@@ -75,6 +80,44 @@ def _only_evaluates(program: Program, statement: ast.stmt) -> bool:
     while isinstance(value, ast.Subscript | ast.Attribute):
         value = value.value
     return isinstance(value, ast.Call) and is_told_to_evaluate(program, value)
+
+
+def together(program: Program, statement: ast.stmt, dead: Collection[ast.stmt]) -> list[ast.stmt]:
+    """`statement` and what belongs in one block with it, which needs no graph either.
+
+    That are others of `dead`, also an `if` around them that has nothing else, and what only computes with their results
+    between them.
+    """
+    while _is_among(parent := program.parent(statement), dead):
+        statement = parent
+    found, between = list[ast.stmt](), list[ast.stmt]()
+    for each in program.block_of(statement):
+        if _is_among(each, dead):
+            found, between = [*found, *between, each], []
+        elif found and _follows(program, each, {name for made in (*found, *between) for name in bound_names(made)}):
+            between.append(each)
+        elif statement in found:
+            break
+        else:
+            found, between = [], []
+    return found
+
+
+def _is_among(node: ast.AST | None, dead: Collection[ast.AST]) -> TypeGuard[ast.stmt]:
+    if not isinstance(node, ast.If):
+        return node in dead
+    is_plain = not any(isinstance(each, ast.Call | ast.NamedExpr) for each in ast.walk(node.test))
+    return is_plain and bool(node.orelse) and all(_is_among(each, dead) for each in (*node.body, *node.orelse))
+
+
+def _follows(program: Program, statement: ast.stmt, made: Collection[str]) -> bool:
+    """Does it only name what operations of torch give for what is `made`?"""
+    if not isinstance(statement, ast.Assign) or not all(isinstance(each, ast.Name) for each in statement.targets):
+        return False
+    parts = [*ast.walk(statement.value)]
+    names = (each for each in parts if isinstance(each, ast.Name) and each.id not in made)
+    is_known = all(program.value(each).sure and program.value(each).kind in _PLAIN for each in names)
+    return is_known and all(operation(program, each) is not None for each in parts if isinstance(each, ast.Call))
 
 
 def under_no_grad(program: Program, group: Sequence[ast.stmt]) -> ReplaceStatements:
