@@ -13,20 +13,17 @@ What is offered, by the question that a rule asks:
   `is_number` one of Python's; `numbers` are the `Numbers` of data that is the same in each step.
 - *What does this call do?* `operation` gives the `TorchCall`: torch's canonical name, the tensor, and the `Operation`
   with its traits; `move` gives the `Move` to the device, `moved_at_once` and `moved_later` that of a call's result;
-  `bind` and `Program.arguments` give what is handed over, `Bound` to parameters, `arguments_of` and `keyword_of`
-  what stands in the call; `torch_function` and `torch_method`
-  look up a name, `torch_does` asks for a `Trait` and `torch_name` for the canonical name; `Program.summaries` gives the
-  `Summary` of each function of another file that it may reach; `converts`, `is_view`, `joins` and `WRAPPERS`;
-  `attentions` finds each `Attention`.
+  `bind` and `Program.arguments` give what is handed over, `Bound` to parameters, `arguments_of` and `keyword_of` what
+  stands in the call; `torch_function` and `torch_method` look up a name, `torch_does` asks for a `Trait` and
+  `torch_name` for the canonical name; `Program.summaries` gives the `Summary` of each function of another file that it
+  may reach; `converts`, `is_view`, `joins` and `WRAPPERS`; `attentions` finds each `Attention`.
 - *Where does it come from, and where does it go?* `made_on_host` tells what is `Made` on the host of numbers alone,
-  `moved_made` what moves it;
-  `flow` gives the `Flow` of definitions to uses, `assigned` what a
-  variable may have its value of, `origins` through functions and objects, too; `written_after` and `changing` tell who
-  writes to it; `handlers` may handle its errors;
-  `carrying_loop` and `other_reads` tell what a loop carries, `dependents` what is computed of variables, `reads`
-  who names them; `occurrences` and `seen_elsewhere` tell who looks at a variable, and `variable_of` which that is;
-  `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in
-  a `Role`; `shown_writes` asks the alias analysis for each `Write` that a view in the place of a copy would show, and
+  `moved_made` what moves it; `flow` gives the `Flow` of definitions to uses, `assigned` what a variable may have its
+  value of, `origins` through functions and objects, too; `written_after` and `changing` tell who writes to it;
+  `handlers` may handle its errors; `carrying_loop` and `other_reads` tell what a loop carries, `dependents` what is
+  computed of variables, `reads` who names them; `occurrences` and `seen_elsewhere` tell who looks at a variable, and
+  `variable_of` which that is; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a
+  `Role`; `shown_writes` asks the alias analysis for each `Write` that a view in the place of a copy would show, and
   `asks_for_layout` who relies on the order of a tensor in memory.
 - *What of gradients?* `Program.grad_mode` gives a `GradMode`, `Program.effects` the nodes that have an `Effect`, in
   what is called, too, `Program.training_modes` which modules train, `Program.is_frozen` whether one never does, and
@@ -46,17 +43,17 @@ What is offered, by the question that a rule asks:
 - *What of the data?* `loaders`, and `derived_loaders` of other classes, give each `LoaderCall`, whose options are
   `Setting`s in a `State`, and `restarts` its `Restarts`: what walks it more than once; `batch` tells of which `Batch`
   something is a part; `samples` gives each `Sample` that a dataset makes, with the work that it is; `dataset` gives the
-  `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from
-  the option called `MEASURED`; `is_hf_dataset`, `is_hf_tokenizer` and `walks_examples` are about examples of Hugging
-  Face's; `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`, `is_main_guard`.
+  `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from the option called `MEASURED`;
+  `is_hf_dataset`, `is_hf_tokenizer` and `walks_examples` are about examples of Hugging Face's; `first_process_start`
+  gives a `Start` with its `Likelihood`; `is_notebook`, `is_main_guard`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
-  `of_torch`, `fresh_name`, `statement`, `statements`, `apart` and `number`; `Codemod` takes a function on
-  the libcst tree, for which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`,
-  `under_no_grad` puts statements there, those that stand `together`, and `told_under_no_grad` calls that are told not
-  to train. Whole remedies:
-  `joined_behind`, `fused_attention`, `on_lists`, `filled_on_device`, `time_loop_remedy` (a `Remedy`),
-  `training_steps` (each a `TrainingStep`), `acting_steps`, `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
+  `of_torch`, `fresh_name`, `statement`, `statements`, `apart` and `number`; `Codemod` takes a function on the libcst
+  tree, for which `matchers` are libcst's. `without_gradients` is the safety of `torch.no_grad()`, `under_no_grad` puts
+  statements there, those that stand `together`, `all_quiet` what nobody differentiates, `dead_detach` drops what does
+  nothing there, and `told_quiet` calls that are told not to train. Whole remedies: `joined_behind`, `fused_attention`,
+  `on_lists`, `filled_on_device`, `time_loop_remedy` (a `Remedy`), `training_steps` (each a `TrainingStep`),
+  `acting_steps`, `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
 
 Positions are characters of the program's text, `[start, end)`. What isn't known is None, empty, or of `Kind.UNKNOWN`;
@@ -150,7 +147,7 @@ from perflint.torch_ops import does as torch_does
 from perflint.torch_ops import of_function as torch_function
 from perflint.torch_ops import of_method as torch_method
 from perflint.transforms.filled import filled_on_device, moved_at_once, moved_later
-from perflint.transforms.gradients import together, told_under_no_grad, under_no_grad, without_gradients
+from perflint.transforms.gradients import all_quiet, dead_detach, together, told_quiet, under_no_grad, without_gradients
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
 from perflint.transforms.operations import (
     AddKeywords,
@@ -179,22 +176,21 @@ __all__ = [
     "Place", "Placed", "PlainLoop", "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Restarts",
     "Role", "Rule", "Safety", "Sample", "Says", "Setting", "Severity", "Shape", "Shapes", "Source", "Start",
     "State", "Summary", "Sync", "TorchCall", "TrainingStep", "Trait", "UnusedGraph", "Value", "Write",
-    "acting_steps", "acts_beside", "add_guard", "apart", "arguments_of", "asks_for_layout", "asks_for_setting",
-    "assigned", "attentions", "batch", "bind", "bindings_of", "call_span", "callers", "carrying_loop",
-    "changing", "comments", "computes_for_callers", "converts", "dataset", "dependents", "derived_loaders",
-    "evaluated", "evaluations", "expression", "filled_mask", "filled_on_device", "first_process_start", "flow",
-    "fresh_name", "fused_attention", "handlers", "hands_out_own_items", "head_span", "host_reads", "integer",
-    "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook", "is_number",
-    "is_part_of_step", "is_view",
-    "joined_behind", "joins", "keyword_of", "loaders", "loops_around", "made_before_steps", "made_on_host",
-    "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "moved_later", "moved_made", "number",
-    "numbers", "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins",
-    "other_reads", "own_nodes", "parameter_update", "path_of", "placed", "reading", "reads", "restarts",
-    "returned_values", "rewrite", "root_of", "runs_model_beside", "runs_often", "samples", "seen_elsewhere",
-    "shapes", "shown_writes", "statement", "statements", "steps_an_environment", "steps_beside",
-    "takes_keywords", "time_loop_remedy", "together", "told_under_no_grad", "torch_does", "torch_function",
-    "torch_method", "torch_name", "training_steps", "tried", "under_no_grad", "unused_graphs", "variable_of",
-    "variables_in", "walked_batch", "walks_examples", "without_gradients", "written_after",
+    "acting_steps", "acts_beside", "add_guard", "all_quiet", "apart", "arguments_of", "asks_for_layout",
+    "asks_for_setting", "assigned", "attentions", "batch", "bind", "bindings_of", "call_span", "callers",
+    "carrying_loop", "changing", "comments", "computes_for_callers", "converts", "dataset", "dead_detach", "dependents",
+    "derived_loaders", "evaluated", "evaluations", "expression", "filled_mask", "filled_on_device",
+    "first_process_start", "flow", "fresh_name", "fused_attention", "handlers", "hands_out_own_items", "head_span",
+    "host_reads", "integer", "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook",
+    "is_number", "is_part_of_step", "is_view", "joined_behind", "joins", "keyword_of", "loaders", "loops_around",
+    "made_before_steps", "made_on_host", "makes_rare", "matchers", "measured_workers", "move", "moved_at_once",
+    "moved_later", "moved_made", "number", "numbers", "occurrences", "of_torch", "on_lists", "operation", "optimized",
+    "order_changed", "origins", "other_reads", "own_nodes", "parameter_update", "path_of", "placed", "reading", "reads",
+    "restarts", "returned_values", "rewrite", "root_of", "runs_model_beside", "runs_often", "samples", "seen_elsewhere",
+    "shapes", "shown_writes", "statement", "statements", "steps_an_environment", "steps_beside", "takes_keywords",
+    "time_loop_remedy", "together", "told_quiet", "torch_does", "torch_function", "torch_method", "torch_name",
+    "training_steps", "tried", "under_no_grad", "unused_graphs", "variable_of", "variables_in", "walked_batch",
+    "walks_examples", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

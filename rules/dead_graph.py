@@ -47,12 +47,12 @@ import ast
 import contextlib
 import re
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from perflint import api
 from perflint.api import Blocked, Effect, Finding, Fix, Options, Program, Rule, Safety, UnusedGraph
 
 _ACTS = re.compile(r"(^|_)(act|acts|actions?|explore|exploit|greedy|eval_step)(_|$)", re.IGNORECASE)
-_LAYER = re.compile(r"torch\.nn\.(Linear|Conv\w+|LayerNorm|BatchNorm\w+|Embedding)$")
 
 
 class DeadGraph(Rule):
@@ -87,12 +87,22 @@ def _fix(program: Program, found: UnusedGraph, dead: list[UnusedGraph]) -> Fix:
         with contextlib.suppress(Blocked):
             promises[program.statement_of(each.run)] = (each, *_promise(program, each))
     group = api.together(program, program.statement_of(found.run), promises)
+    if not promises.keys() <= {each for one in group for each in ast.walk(one)} and _computes_alone(function, program):
+        with contextlib.suppress(Blocked):
+            quiet, safety, proviso = api.all_quiet(program, function)
+            return Fix(f"put `@torch.no_grad()` on `{function.name}`{proviso}", safety, api.rewrite(program, quiet))
     made = [promises[each] for whole in group for each in ast.walk(whole) if each in promises]
-    drops = [drop for each, _, _ in made for drop in _without_detach(program, each)]
+    drops = [drop for each, _, _ in made for drop in api.dead_detach(program, each)]
     change = api.rewrite(program, api.under_no_grad(program, group), *drops)
     worst = max((each for _, each, _ in made), key=list(Safety).index)
     provisos = dict.fromkeys(each for _, _, each in made)
     return Fix(f"run it under `with torch.no_grad():`{''.join(provisos)}", worst, change)
+
+
+def _computes_alone(node: ast.AST | None, program: Program) -> TypeGuard[ast.FunctionDef]:
+    if not isinstance(node, ast.FunctionDef) or program.effects(node, Effect.DIFFERENTIATES):
+        return False
+    return not any(isinstance(each, ast.Yield | ast.YieldFrom) for each in api.own_nodes(node))
 
 
 def _promise(program: Program, found: UnusedGraph) -> tuple[Safety, str]:
@@ -114,36 +124,3 @@ def _promise(program: Program, found: UnusedGraph) -> tuple[Safety, str]:
     if "autocast" in program.text:
         raise Blocked("autocast would keep the weights that it converts without gradients for what comes behind")
     return api.without_gradients(program, run)
-
-
-def _without_detach(program: Program, found: UnusedGraph) -> list[api.Replace]:
-    cut, end, statement = found.cut, found.end(program), program.statement_of(found.run)
-    if end is None or end.args or not isinstance(cut, ast.Attribute) or cut.attr != "detach":
-        return []
-    if program.statement_of(cut) is not statement:
-        return []
-    behind = program.parent(program.parent(end))
-    is_new = isinstance(behind, ast.Call) and behind.func is program.parent(end) and _makes(program, behind)
-    is_last = getattr(statement, "value", None) is end
-    return (
-        [api.Replace(end, cut.value)] if is_new or (is_last and not _may_return_its_input(program, found.run)) else []
-    )
-
-
-def _may_return_its_input(program: Program, run: ast.Call) -> bool:
-    """May the call give an argument itself, or is it not in sight what it gives?"""
-    callee = program.callee(run)
-    returned = [each.value for each in api.own_nodes(callee) if isinstance(each, ast.Return)] if callee else []
-    return not returned or not all(each is not None and _makes(program, each) for each in returned)
-
-
-def _makes(program: Program, node: ast.expr) -> bool:
-    if isinstance(node, ast.Name):
-        values = api.assigned(program, node)
-        return bool(values) and all(not isinstance(each, ast.Name) and _makes(program, each) for each in values)
-    found = api.operation(program, node)
-    if found is not None:
-        return not api.is_view(found.name) and not api.converts(found.name) and "dropout" not in found.name
-    return isinstance(node, ast.BinOp) or (
-        isinstance(node, ast.Call) and _LAYER.match(program.value(node.func).name) is not None
-    )

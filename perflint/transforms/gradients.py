@@ -10,15 +10,26 @@ from typing import TypeGuard
 
 from perflint.analysis.autograd.evaluations import is_told_to_evaluate
 from perflint.analysis.autograd.graph_use import observers
+from perflint.analysis.autograd.unused import UnusedGraph
+from perflint.analysis.memory.roles import converts, is_view
 from perflint.analysis.program import Effect, Fate, GraphUse, Program
+from perflint.analysis.values.dtypes import assigned
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bound_names
 from perflint.syntax.source import Safety
-from perflint.transforms.operations import ReplaceStatements, statement
+from perflint.syntax.walk import PlainLoop, own_nodes
+from perflint.transforms.operations import Decorate, Replace, ReplaceStatements, expression, statement
 from perflint.transforms.rewrite import Blocked, of_torch
 
 _ATTENTION = re.compile(r"MultiheadAttention|Transformer|\bvit_")
+_WHY = {
+    Fate.DIFFERENTIATED: "what it computes is back-propagated",
+    Fate.KEPT: "others may back-propagate `{}`",
+    Fate.RETURNED: "what it returns may be back-propagated in another file",
+    Fate.LOST: "it isn't known what becomes of `{}`",
+}
+_LAYER = re.compile(r"torch\.nn\.(Linear|Conv\w+|LayerNorm|BatchNorm\w+|Embedding)$")
 _PLAIN = frozenset({Kind.NONE, Kind.NUMBER, Kind.STRING, Kind.DEVICE, Kind.LIBRARY})
 
 
@@ -51,7 +62,24 @@ def without_gradients(
     return (Safety.ROUNDING if may_be_fast else Safety.EXACT), ""
 
 
-def told_under_no_grad(program: Program, place: ast.stmt) -> tuple[ReplaceStatements, Safety, str]:
+def all_quiet(
+    program: Program, place: ast.FunctionDef | PlainLoop, few: Sequence[ast.stmt] = ()
+) -> tuple[Decorate | ReplaceStatements, Safety, str]:
+    """A function, or a loop or just `few` statements in it, without gradients, and what that promises.
+
+    Raises Blocked if anybody may differentiate what is computed.
+    """
+    uses = program.graph_uses(place)
+    for use in uses:
+        if use.fate in _WHY:
+            raise Blocked(_WHY[use.fate].format(ast.unparse(use.node)), use.node)
+    safety, title = without_gradients(program, place, uses)
+    if not isinstance(place, ast.FunctionDef):
+        return under_no_grad(program, few or [place]), safety, title
+    return Decorate(place, expression("{no}()", no=of_torch(program, "no_grad", place))), safety, title
+
+
+def told_quiet(program: Program, place: ast.stmt) -> tuple[ReplaceStatements, Safety, str]:
     """`place`, and statements beside it that tell a function not to train, without gradients, and what that promises.
 
     Raises Blocked where `place` does more: the rest may be differentiated.
@@ -136,3 +164,37 @@ def under_no_grad(program: Program, group: Sequence[ast.stmt]) -> ReplaceStateme
 def _is_no_grad(program: Program, block: ast.With) -> bool:
     called = [getattr(each.context_expr, "func", None) for each in block.items]
     return [each and program.value(each).name for each in called] == ["torch.no_grad"]
+
+
+def dead_detach(program: Program, found: UnusedGraph) -> list[Replace]:
+    """What drops the `detach` of a graph that is no longer recorded, where what it is called on has none for sure."""
+    cut, end, statement = found.cut, found.end(program), program.statement_of(found.run)
+    if end is None or end.args or not isinstance(cut, ast.Attribute) or cut.attr != "detach":
+        return []
+    if program.statement_of(cut) is not statement:
+        return []
+    method, behind = itertools.islice(program.ancestors(end), 2)
+    goes_on = isinstance(behind, ast.Call) and behind.func is method and _makes(program, behind)
+    seen = operation(program, cut.value) if cut.value is not found.run else None
+    is_new = goes_on or (seen is not None and (is_view(seen.name) or _makes(program, cut.value)))
+    is_last = getattr(statement, "value", None) is end
+    return [Replace(end, cut.value)] if is_new or (is_last and not _may_return_its_input(program, found.run)) else []
+
+
+def _may_return_its_input(program: Program, run: ast.Call) -> bool:
+    """May the call give an argument itself, or is it not in sight what it gives?"""
+    callee = program.callee(run)
+    returned = [each.value for each in own_nodes(callee) if isinstance(each, ast.Return)] if callee else []
+    return not returned or not all(each is not None and _makes(program, each) for each in returned)
+
+
+def _makes(program: Program, node: ast.expr) -> bool:
+    if isinstance(node, ast.Name):
+        values = assigned(program, node) or []
+        return bool(values) and all(not isinstance(each, ast.Name) and _makes(program, each) for each in values)
+    found = operation(program, node)
+    if found is not None:
+        return not is_view(found.name) and not converts(found.name) and "dropout" not in found.name
+    return isinstance(node, ast.BinOp) or (
+        isinstance(node, ast.Call) and _LAYER.match(program.value(node.func).name) is not None
+    )
