@@ -30,6 +30,7 @@ from perflint.transforms.collected import (
     Accumulator,
     accumulator_of,
     collection,
+    last_conversion,
     shape_of_one,
 )
 from perflint.transforms.host_code import Read, item_of, read_of, way_to
@@ -119,7 +120,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
         behind = [Replace(once, expression(f"{convert}({{sum}})", sum=once))]
     elif after != []:
         converted = statement_of(f"{{path}} = {convert}({{path}})", path=path)
-        behind = [InsertAfter(_last_conversion(program, found.loop), (converted,))]
+        behind = [InsertAfter(last_conversion(program, found.loop), (converted,))]
     change = rewrite(program, read.replaced(suffix), *inside, *behind)
     when = "read it once, after the loop" if behind else "read it where that is needed"
     if shape_of_one(program, read.base):
@@ -163,17 +164,6 @@ def _only_read(program: Program, found: Accumulator, after: Sequence[ast.Name]) 
 def _is_start(program: Program, statement: ast.stmt) -> bool:
     value = getattr(statement, "value", None)
     return value is not None and _is_number(program.value(value))
-
-
-def _last_conversion(program: Program, loop: ast.stmt) -> ast.stmt:
-    """The loop, or the last of the conversions that stand behind it already."""
-    block = program.block_of(loop)
-    for each in block[block.index(loop) + 1 :]:
-        made = program.call_of(getattr(each, "value", None), "builtins.float", "builtins.int")
-        if made is None or [*map(path_of, made.args)] != [*map(path_of, getattr(each, "targets", ()))]:
-            break
-        loop = each
-    return loop
 
 
 def _may_be_sum(values: Collection[object], found: Accumulator) -> bool:

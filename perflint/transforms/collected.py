@@ -53,13 +53,26 @@ def collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr
     found = accumulator_of(program, read, statement, path)
     _check_list(program, found, name)
     stacked = f"{{torch}}.stack({{path}}){flattened(program, read.base)}.tolist()"
-    behind = statement_of(f"if {{path}}:\n    {{path}} = {stacked}", path=path, torch=torch)
+    behind = statement_of(f"{{path}} = {stacked} if {{path}} else []", path=path, torch=torch)
     kept = kept_until(program, read.base, statement, found.loop)
-    change = rewrite(program, read.replaced(kept), InsertAfter(found.loop, (behind,)))
+    change = rewrite(program, read.replaced(kept), InsertAfter(last_conversion(program, found.loop), (behind,)))
     title = f"collect `{path}` on the device and read it once, after the loop"
     if shape_of_one(program, read.base):
         return Fix(f"{title}{ANY_SHAPE}", Safety.BEHAVIOUR, change)
     return Fix(title, Safety.EXACT, change)
+
+
+def last_conversion(program: Program, loop: ast.stmt) -> ast.stmt:
+    """The loop, or the last of the conversions of sums and lists that stand behind it already."""
+    block = program.block_of(loop)
+    for each in block[block.index(loop) + 1 :]:
+        target, value = (each.targets[0], each.value) if isinstance(each, ast.Assign) else (None, None)
+        made = program.call_of(value, "builtins.float", "builtins.int")
+        given = value.test if isinstance(value, ast.IfExp) else made.args[0] if made is not None and made.args else None
+        if not isinstance(target, ast.Name) or given is None or path_of(given) != target.id:
+            break
+        loop = each
+    return loop
 
 
 def kept_until(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.AST) -> str:
