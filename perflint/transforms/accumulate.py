@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Definition
+from perflint.analysis.ir.graph import Definition, sources_of
 from perflint.analysis.ir.occurrences import occurrences, start_region
 from perflint.analysis.links import Heat, Says
 from perflint.analysis.program import GradMode, Program
@@ -34,7 +34,15 @@ from perflint.transforms.collected import (
     shape_of_one,
 )
 from perflint.transforms.host_code import Read, item_of, read_of, way_to
-from perflint.transforms.operations import InsertAfter, Operation, Replace, expression
+from perflint.transforms.operations import (
+    InsertAfter,
+    Operation,
+    Replace,
+    ReplaceStatements,
+    expression,
+    new,
+    standing_for,
+)
 from perflint.transforms.operations import statement as statement_of
 from perflint.transforms.rewrite import Blocked, check_written, rewrite
 
@@ -106,7 +114,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
             suffix += ".double()"
         else:
             safety = max(safety, Safety.ROUNDING, key=_ORDER.index)
-            if is_whole or program.is_said(Says.FORMATS):  # the program may compute in formats that are too short
+            if program.is_said(Says.FORMATS):  # the program may compute in formats that are too short
                 suffix += ".float()"
     suffix += shape_of_one(program, read.base)
     _check_other_additions(program, found, statement, kind)
@@ -117,7 +125,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
         keeps_integer = False  # an integer gives what the same float does
     behind = list[Operation]()
     if after and len(found.additions) == 1 and (once := _only_read(program, found, after)):
-        behind = [Replace(once, expression(f"{convert}({{sum}})", sum=once))]
+        behind = [_converted(program, once, convert)]
     elif after != []:
         converted = statement_of(f"{{path}} = {convert}({{path}})", path=path)
         behind = [InsertAfter(last_conversion(program, found.loop), (converted,))]
@@ -150,15 +158,22 @@ def _reads_after(program: Program, found: Accumulator) -> list[ast.Name] | None:
 
 def _only_read(program: Program, found: Accumulator, after: Sequence[ast.Name]) -> ast.Name | None:
     """The one place that reads the sum, as often as the loop runs; none if it may read something else, too."""
-    read, made = after[0], list[ast.stmt]()
-    for value in program.get(Flow).graph(found.loop).definitions(read):
-        if not isinstance(value, Definition):
-            return None
-        made.append(program.statement_of(value.node))
+    read, graph = after[0], program.get(Flow).graph(found.loop)
+    values = [*sources_of(held)] if (held := graph.read(read)) is not None else []
+    made = [program.statement_of(each.node) for each in values if isinstance(each, Definition)]
     around = [next(each for each in program.ancestors(node) if isinstance(each, _OFTEN)) for node in (read, found.loop)]
-    is_plain = isinstance(read.ctx, ast.Load) and not isinstance(program.parent(read), ast.AugAssign)
-    is_sum = all(each in found.additions or _is_start(program, each) for each in made)
+    is_plain = not isinstance(program.statement_of(read), ast.Delete)
+    is_sum = len(made) == len(values) > 0 and all(each in found.additions or _is_start(program, each) for each in made)
     return read if len(after) == 1 and is_plain and is_sum and around[0] is around[1] else None
+
+
+def _converted(program: Program, read: ast.Name, convert: str) -> Operation:
+    update = program.parent(read)
+    if not isinstance(update, ast.AugAssign) or read is not update.target:
+        return Replace(read, expression(f"{convert}({{sum}})", sum=read))
+    value = ast.BinOp(expression(f"{convert}({{sum}})", sum=read.id), update.op, update.value)
+    made = statement_of("{path} = {value}", path=read.id, value=new(value))
+    return ReplaceStatements((update,), (standing_for(made, update),))
 
 
 def _is_start(program: Program, statement: ast.stmt) -> bool:
