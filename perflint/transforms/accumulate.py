@@ -160,10 +160,12 @@ def _only_read(program: Program, found: Accumulator, after: Sequence[ast.Name]) 
     """The one place that reads the sum, as often as the loop runs; none if it may read something else, too."""
     read, graph = after[0], program.get(Flow).graph(found.loop)
     values = [*sources_of(held)] if (held := graph.read(read)) is not None else []
-    made = [program.statement_of(each.node) for each in values if isinstance(each, Definition)]
+    made = [each.node for each in values if isinstance(each, Definition)]
     around = [next(each for each in program.ancestors(node) if isinstance(each, _OFTEN)) for node in (read, found.loop)]
     is_plain = not isinstance(program.statement_of(read), ast.Delete)
-    is_sum = len(made) == len(values) > 0 and all(each in found.additions or _is_start(program, each) for each in made)
+    is_sum = len(made) == len(values) > 0 and all(
+        program.statement_of(each) in found.additions or _is_number(program.value(each)) for each in made
+    )
     return read if len(after) == 1 and is_plain and is_sum and around[0] is around[1] else None
 
 
@@ -174,11 +176,6 @@ def _converted(program: Program, read: ast.Name, convert: str) -> Operation:
     value = ast.BinOp(expression(f"{convert}({{sum}})", sum=read.id), update.op, update.value)
     made = statement_of("{path} = {value}", path=read.id, value=new(value))
     return ReplaceStatements((update,), (standing_for(made, update),))
-
-
-def _is_start(program: Program, statement: ast.stmt) -> bool:
-    value = getattr(statement, "value", None)
-    return value is not None and _is_number(program.value(value))
 
 
 def _may_be_sum(values: Collection[object], found: Accumulator) -> bool:
