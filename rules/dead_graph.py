@@ -33,7 +33,9 @@ or this one speaks of a transformer, which may take its fast path without gradie
 differentiates fails under `torch.no_grad()`, and with a `key_padding_mask` the fast path sets rows of padding to zero.
 `behaviour`, too, where files register hooks, or a module of another file keeps what it computes or asks for gradients;
 in this file, there is no fix then, nor under `autocast`, which keeps what it converts there, nor where another graph
-may join in. `detach` stays where the module may return what it is given.
+may join in. `detach` stays where the module may return what it is given. What only computes with such results goes into
+their block, and a function that would take several blocks is decorated with `@torch.no_grad()`, if nobody
+differentiates what it gives.
 
 ## Measured
 
