@@ -11,6 +11,7 @@ from typing import TypeGuard
 from perflint.analysis.autograd.evaluations import is_told_to_evaluate
 from perflint.analysis.autograd.graph_use import observers
 from perflint.analysis.autograd.unused import UnusedGraph
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.memory.roles import converts, is_view
 from perflint.analysis.program import Effect, Fate, GraphUse, Program
 from perflint.analysis.values.dtypes import assigned
@@ -195,6 +196,9 @@ def _makes(program: Program, node: ast.expr) -> bool:
     found = operation(program, node)
     if found is not None:
         return not is_view(found.name) and not converts(found.name) and "dropout" not in found.name
-    return isinstance(node, ast.BinOp) or (
-        isinstance(node, ast.Call) and _LAYER.match(program.value(node.func).name) is not None
-    )
+    if not isinstance(node, ast.Call):
+        return isinstance(node, ast.BinOp)
+    built = program.get(Origins).calls(node.func) if program.value(node.func).name.endswith(".Sequential") else []
+    layers = [[part for each in call.args for part in ast.walk(each) if isinstance(part, ast.Call)] for call in built]
+    has_layers = bool(layers) and all(any(_LAYER.match(program.qualified(each.func)) for each in few) for few in layers)
+    return has_layers or _LAYER.match(program.value(node.func).name) is not None

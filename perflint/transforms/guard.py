@@ -69,7 +69,7 @@ def _with_makers(program: Program, first: ast.stmt) -> ast.stmt:
 
     def only_makes(each: ast.stmt) -> bool:
         nodes = [*own_nodes(each)] if not isinstance(each, ast.Expr) else [each]
-        is_free = bound_names(each).isdisjoint(read) and not [*_changed_objects(each)]
+        is_free = read.isdisjoint((*bound_names(each), *_changed_objects(each)))
         return is_free and not any(isinstance(node, ast.Expr) and _may_set_up(program, node.value) for node in nodes)
 
     makers = [*itertools.takewhile(only_makes, reversed(_above(program, first)))][::-1]
