@@ -123,7 +123,7 @@ def together(program: Program, statement: ast.stmt, dead: Collection[ast.stmt]) 
     for each in program.block_of(statement):
         if _is_among(each, dead):
             found, between = [*found, *between, each], []
-        elif found and _follows(program, each, {name for made in (*found, *between) for name in bound_names(made)}):
+        elif found and _follows(program, each, (*found, *between)):
             between.append(each)
         elif statement in found:
             break
@@ -139,10 +139,13 @@ def _is_among(node: ast.AST | None, dead: Collection[ast.AST]) -> TypeGuard[ast.
     return is_plain and bool(node.orelse) and all(_is_among(each, dead) for each in (*node.body, *node.orelse))
 
 
-def _follows(program: Program, statement: ast.stmt, made: Collection[str]) -> bool:
-    """Does it only name what operations of torch give for what is `made`?"""
+def _follows(program: Program, statement: ast.stmt, before: Sequence[ast.stmt]) -> bool:
+    """Does it only name what operations of torch give for what is made `before`, of which nothing starts a graph?"""
     if not isinstance(statement, ast.Assign) or not all(isinstance(each, ast.Name) for each in statement.targets):
         return False
+    if any("requires_grad" in program.segment(each) for each in (*before, statement)):
+        return False
+    made = bound_names(*before)
     parts = [*ast.walk(statement.value)]
     names = (each for each in parts if isinstance(each, ast.Name) and each.id not in made)
     is_known = all(program.value(each).sure and program.value(each).kind in _PLAIN for each in names)
@@ -172,7 +175,7 @@ def dead_detach(program: Program, found: UnusedGraph) -> list[Replace]:
     cut, end, statement = found.cut, found.end(program), program.statement_of(found.run)
     if end is None or end.args or not isinstance(cut, ast.Attribute) or cut.attr != "detach":
         return []
-    if program.statement_of(cut) is not statement:
+    if program.statement_of(cut) is not statement or "requires_grad" in program.segment(statement):
         return []
     method, behind = itertools.islice(program.ancestors(end), 2)
     goes_on = isinstance(behind, ast.Call) and behind.func is method and _makes(program, behind)
@@ -195,7 +198,8 @@ def _makes(program: Program, node: ast.expr) -> bool:
         return bool(values) and all(not isinstance(each, ast.Name) and _makes(program, each) for each in values)
     found = operation(program, node)
     if found is not None:
-        return not is_view(found.name) and not converts(found.name) and "dropout" not in found.name
+        is_same = found.does.writes or is_view(found.name) or converts(found.name) or "dropout" in found.name
+        return not is_same
     if not isinstance(node, ast.Call):
         return isinstance(node, ast.BinOp)
     built = program.get(Origins).calls(node.func) if program.value(node.func).name.endswith(".Sequential") else []
