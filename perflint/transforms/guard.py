@@ -18,6 +18,10 @@ NOTEBOOK = "# %% perflint cell "  # how the program text of a notebook begins
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _IMPORTS = (ast.Import, ast.ImportFrom)
+_CLASS_MAKERS = (  # what is of such a class, workers look up by its name
+    *("collections.namedtuple", "typing.NamedTuple", "dataclasses.make_dataclass"),
+    *("enum.Enum", "enum.IntEnum", "builtins.type"),
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ def _with_makers(program: Program, first: ast.stmt) -> ast.stmt:
     def only_makes(each: ast.stmt) -> bool:
         nodes = [*own_nodes(each)] if not isinstance(each, ast.Expr) else [each]
         is_free = read.isdisjoint((*bound_names(each), *_changed_objects(each)))
+        is_free &= not any(program.call_of(node, *_CLASS_MAKERS) for node in own_nodes(each))
         return is_free and not any(isinstance(node, ast.Expr) and _may_set_up(program, node.value) for node in nodes)
 
     makers = [*itertools.takewhile(only_makes, reversed(_above(program, first)))][::-1]
