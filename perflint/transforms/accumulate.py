@@ -125,7 +125,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
         keeps_integer = False  # an integer gives what the same float does
     behind = list[Operation]()
     if after and len(found.additions) == 1 and (once := _only_read(program, found, after)):
-        behind = [_converted(program, once, convert)]
+        behind = _converted(program, once, convert)
     elif after != []:
         converted = statement_of(f"{{path}} = {convert}({{path}})", path=path)
         behind = [InsertAfter(last_conversion(program, found.loop), (converted,))]
@@ -169,13 +169,15 @@ def _only_read(program: Program, found: Accumulator, after: Sequence[ast.Name]) 
     return read if len(after) == 1 and is_plain and is_sum and around[0] is around[1] else None
 
 
-def _converted(program: Program, read: ast.Name, convert: str) -> Operation:
+def _converted(program: Program, read: ast.Name, convert: str) -> list[Operation]:
     update = program.parent(read)
+    if program.call_of(update, "builtins.float", f"builtins.{convert}") is not None:
+        return []
     if not isinstance(update, ast.AugAssign) or read is not update.target:
-        return Replace(read, expression(f"{convert}({{sum}})", sum=read))
+        return [Replace(read, expression(f"{convert}({{sum}})", sum=read))]
     value = ast.BinOp(expression(f"{convert}({{sum}})", sum=read.id), update.op, update.value)
     made = statement_of("{path} = {value}", path=read.id, value=new(value))
-    return ReplaceStatements((update,), (standing_for(made, update),))
+    return [ReplaceStatements((update,), (standing_for(made, update),))]
 
 
 def _may_be_sum(values: Collection[object], found: Accumulator) -> bool:
