@@ -91,7 +91,7 @@ from perflint.torch_ops import does as torch_does
 from perflint.torch_ops import of_function as torch_function
 from perflint.torch_ops import of_method as torch_method
 from perflint.transforms.filled import filled_on_device, moved_at_once, moved_later
-from perflint.transforms.gradients import told_under_no_grad, under_no_grad, without_gradients
+from perflint.transforms.gradients import all_quiet, dead_detach, together, told_quiet, under_no_grad, without_gradients
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
 from perflint.transforms.operations import (
     AddKeywords,
@@ -120,22 +120,21 @@ __all__ = [
     "Place", "Placed", "PlainLoop", "Program", "Reading", "Remedy", "Replace", "ReplaceStatements", "Restarts",
     "Role", "Rule", "Safety", "Sample", "Says", "Setting", "Severity", "Shape", "Shapes", "Source", "Start",
     "State", "Summary", "Sync", "TorchCall", "TrainingStep", "Trait", "UnusedGraph", "Value", "Write",
-    "acting_steps", "acts_beside", "add_guard", "apart", "arguments_of", "asks_for_layout", "asks_for_setting",
-    "assigned", "attentions", "batch", "bind", "bindings_of", "call_span", "callers", "carrying_loop",
-    "changing", "comments", "computes_for_callers", "converts", "dataset", "dependents", "derived_loaders",
-    "evaluated", "evaluations", "expression", "filled_mask", "filled_on_device", "first_process_start", "flow",
-    "fresh_name", "fused_attention", "handlers", "hands_out_own_items", "head_span", "host_reads", "integer",
-    "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook", "is_number",
-    "is_part_of_step", "is_view",
-    "joined_behind", "joins", "keyword_of", "loaders", "loops_around", "made_before_steps", "made_on_host",
-    "makes_rare", "matchers", "measured_workers", "move", "moved_at_once", "moved_later", "moved_made", "number",
-    "numbers", "occurrences", "of_torch", "on_lists", "operation", "optimized", "order_changed", "origins",
-    "other_reads", "own_nodes", "parameter_update", "path_of", "placed", "reading", "reads", "restarts",
-    "returned_values", "rewrite", "root_of", "runs_model_beside", "runs_often", "samples", "seen_elsewhere",
-    "shapes", "shown_writes", "statement", "statements", "steps_an_environment", "steps_beside",
-    "takes_keywords", "time_loop_remedy", "told_under_no_grad", "torch_does", "torch_function", "torch_method",
-    "torch_name", "training_steps", "tried", "under_no_grad", "unused_graphs", "variable_of", "variables_in",
-    "walked_batch", "walks_examples", "without_gradients", "written_after",
+    "acting_steps", "acts_beside", "add_guard", "all_quiet", "apart", "arguments_of", "asks_for_layout",
+    "asks_for_setting", "assigned", "attentions", "batch", "bind", "bindings_of", "call_span", "callers",
+    "carrying_loop", "changing", "comments", "computes_for_callers", "converts", "dataset", "dead_detach", "dependents",
+    "derived_loaders", "evaluated", "evaluations", "expression", "filled_mask", "filled_on_device",
+    "first_process_start", "flow", "fresh_name", "fused_attention", "handlers", "hands_out_own_items", "head_span",
+    "host_reads", "integer", "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook",
+    "is_number", "is_part_of_step", "is_view", "joined_behind", "joins", "keyword_of", "loaders", "loops_around",
+    "made_before_steps", "made_on_host", "makes_rare", "matchers", "measured_workers", "move", "moved_at_once",
+    "moved_later", "moved_made", "number", "numbers", "occurrences", "of_torch", "on_lists", "operation", "optimized",
+    "order_changed", "origins", "other_reads", "own_nodes", "parameter_update", "path_of", "placed", "reading", "reads",
+    "restarts", "returned_values", "rewrite", "root_of", "runs_model_beside", "runs_often", "samples", "seen_elsewhere",
+    "shapes", "shown_writes", "statement", "statements", "steps_an_environment", "steps_beside", "takes_keywords",
+    "time_loop_remedy", "together", "told_quiet", "torch_does", "torch_function", "torch_method", "torch_name",
+    "training_steps", "tried", "under_no_grad", "unused_graphs", "variable_of", "variables_in", "walked_batch",
+    "walks_examples", "without_gradients", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

@@ -33,7 +33,9 @@ or this one speaks of a transformer, which may take its fast path without gradie
 differentiates fails under `torch.no_grad()`, and with a `key_padding_mask` the fast path sets rows of padding to zero.
 `behaviour`, too, where files register hooks, or a module of another file keeps what it computes or asks for gradients;
 in this file, there is no fix then, nor under `autocast`, which keeps what it converts there, nor where another graph
-may join in. `detach` stays where the module may return what it is given.
+may join in. `detach` stays where the module may return what it is given. What only computes with such results goes into
+their block, and a function that would take several blocks is decorated with `@torch.no_grad()`, if nobody
+differentiates what it gives.
 
 ## Measured
 
@@ -45,15 +47,14 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import itertools
 import re
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from perflint import api
 from perflint.api import Blocked, Effect, Finding, Fix, Options, Program, Rule, Safety, UnusedGraph
 
 _ACTS = re.compile(r"(^|_)(act|acts|actions?|explore|exploit|greedy|eval_step)(_|$)", re.IGNORECASE)
-_LAYER = re.compile(r"torch\.nn\.(Linear|Conv\w+|LayerNorm|BatchNorm\w+|Embedding)$")
 
 
 class DeadGraph(Rule):
@@ -82,20 +83,28 @@ def _runs_often(program: Program, run: ast.Call) -> bool:
 
 def _fix(program: Program, found: UnusedGraph, dead: list[UnusedGraph]) -> Fix:
     """The statement, with those beside it, under `with torch.no_grad()`; raises Blocked."""
-    block = program.block_of(program.statement_of(found.run))
     promises = {program.statement_of(found.run): (found, *_promise(program, found))}
-    for each in (each for each in dead if each is not found and program.statement_of(each.run) in block):
+    function = program.function_of(found.run)
+    for each in (each for each in dead if each is not found and program.function_of(each.run) is function):
         with contextlib.suppress(Blocked):
             promises[program.statement_of(each.run)] = (each, *_promise(program, each))
-    here = block.index(program.statement_of(found.run))
-    group = [*itertools.takewhile(promises.__contains__, reversed(block[:here]))][::-1]
-    group += itertools.takewhile(promises.__contains__, block[here:])
-    made = [promises[each] for each in group]
-    drops = [drop for each, _, _ in made for drop in _without_detach(program, each)]
+    group = api.together(program, program.statement_of(found.run), promises)
+    if not promises.keys() <= {each for one in group for each in ast.walk(one)} and _computes_alone(function, program):
+        with contextlib.suppress(Blocked):
+            quiet, safety, proviso = api.all_quiet(program, function)
+            return Fix(f"put `@torch.no_grad()` on `{function.name}`{proviso}", safety, api.rewrite(program, quiet))
+    made = [promises[each] for whole in group for each in ast.walk(whole) if each in promises]
+    drops = [drop for each, _, _ in made for drop in api.dead_detach(program, each)]
     change = api.rewrite(program, api.under_no_grad(program, group), *drops)
     worst = max((each for _, each, _ in made), key=list(Safety).index)
     provisos = dict.fromkeys(each for _, _, each in made)
     return Fix(f"run it under `with torch.no_grad():`{''.join(provisos)}", worst, change)
+
+
+def _computes_alone(node: ast.AST | None, program: Program) -> TypeGuard[ast.FunctionDef]:
+    if not isinstance(node, ast.FunctionDef) or program.effects(node, Effect.DIFFERENTIATES):
+        return False
+    return not any(isinstance(each, ast.Yield | ast.YieldFrom) for each in api.own_nodes(node))
 
 
 def _promise(program: Program, found: UnusedGraph) -> tuple[Safety, str]:
@@ -117,30 +126,3 @@ def _promise(program: Program, found: UnusedGraph) -> tuple[Safety, str]:
     if "autocast" in program.text:
         raise Blocked("autocast would keep the weights that it converts without gradients for what comes behind")
     return api.without_gradients(program, run)
-
-
-def _without_detach(program: Program, found: UnusedGraph) -> list[api.Replace]:
-    cut, end = found.cut, found.end(program)
-    is_last = end is not None and getattr(program.statement_of(found.run), "value", None) is end
-    if end is None or not is_last or isinstance(cut, ast.Call) or cut.attr != "detach" or end.args:
-        return []
-    return [] if _may_return_its_input(program, found.run) else [api.Replace(end, cut.value)]
-
-
-def _may_return_its_input(program: Program, run: ast.Call) -> bool:
-    """May the call give an argument itself, or is it not in sight what it gives?"""
-    callee = program.callee(run)
-    returned = [each.value for each in api.own_nodes(callee) if isinstance(each, ast.Return)] if callee else []
-    return not returned or not all(each is not None and _makes(program, each) for each in returned)
-
-
-def _makes(program: Program, node: ast.expr) -> bool:
-    if isinstance(node, ast.Name):
-        values = api.assigned(program, node)
-        return bool(values) and all(not isinstance(each, ast.Name) and _makes(program, each) for each in values)
-    found = api.operation(program, node)
-    if found is not None:
-        return not api.is_view(found.name) and not api.converts(found.name) and "dropout" not in found.name
-    return isinstance(node, ast.BinOp) or (
-        isinstance(node, ast.Call) and _LAYER.match(program.value(node.func).name) is not None
-    )

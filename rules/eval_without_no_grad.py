@@ -63,16 +63,10 @@ import ast
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import LOOPS, Blocked, Effect, Fate, Finding, Fix, Options, PlainLoop, Program, Rule
+from perflint.api import LOOPS, Blocked, Effect, Finding, Fix, Options, PlainLoop, Program, Rule
 
 _LONG = 12  # lines of a loop, which are rather left as they are than indented
 _FEW = 3  # statements
-_WHY = {
-    Fate.DIFFERENTIATED: "what it computes is back-propagated",
-    Fate.KEPT: "others may back-propagate `{}`",
-    Fate.RETURNED: "what it returns may be back-propagated in another file",
-    Fate.LOST: "it isn't known what becomes of `{}`",
-}
 
 
 class EvalWithoutNoGrad(Rule):
@@ -96,27 +90,21 @@ class EvalWithoutNoGrad(Rule):
 
 def _fix(program: Program, place: ast.stmt) -> Fix:
     if not isinstance(place, ast.FunctionDef | ast.For | ast.While):
-        quiet, safety, title = api.told_under_no_grad(program, place)
+        quiet, safety, title = api.told_quiet(program, place)
         return Fix(f"put the call under `with torch.no_grad():`{title}", safety, api.rewrite(program, quiet))
     if trains := program.effects(place, Effect.DIFFERENTIATES):
         test = next((each.test for each in program.ancestors(trains[0]) if isinstance(each, ast.If)), None)
         kept = "..." if test is None else program.segment(test.values[0] if isinstance(test, ast.BoolOp) else test)
         raise Blocked(f"it trains, too: write `with torch.set_grad_enabled({kept}):` around this loop", trains[0])
-    uses = program.graph_uses(place)
-    for use in uses:
-        if use.fate in _WHY:
-            raise Blocked(_WHY[use.fate].format(ast.unparse(use.node)), use.node)
-    safety, title = api.without_gradients(program, place, uses)
     if isinstance(place, ast.FunctionDef):
-        switch = api.expression("{switch}()", switch=api.of_torch(program, "no_grad", place))
-        change = api.rewrite(program, api.Decorate(place, switch))
-        return Fix(f"put `@torch.no_grad()` on `{place.name}`{title}", safety, change)
+        change, safety, title = api.all_quiet(program, place)
+        return Fix(f"put `@torch.no_grad()` on `{place.name}`{title}", safety, api.rewrite(program, change))
+    few = _few(program, place)
+    change, safety, title = api.all_quiet(program, place, few)
     if any(isinstance(each, ast.Yield | ast.YieldFrom | ast.Await) for each in api.own_nodes(place)):
         raise Blocked("code that gets control inside the loop would compute without gradients, too")
-    few = _few(program, place)
-    change = api.rewrite(program, api.under_no_grad(program, few or [place]))
     what = "what the model computes" if few else "the loop"
-    return Fix(f"put {what} under `with torch.no_grad():`{title}", safety, change)
+    return Fix(f"put {what} under `with torch.no_grad():`{title}", safety, api.rewrite(program, change))
 
 
 def _few(program: Program, loop: PlainLoop) -> list[ast.stmt]:

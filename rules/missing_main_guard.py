@@ -33,9 +33,9 @@ for images, labels in loader:
 ## Use instead
 
 ```python
-loader = DataLoader(Photos("train"), batch_size=64, num_workers=8)
-
 if __name__ == "__main__":
+    loader = DataLoader(Photos("train"), batch_size=64, num_workers=8)
+
     for images, labels in loader:
         train_step(images, labels)
 ```
@@ -43,12 +43,12 @@ if __name__ == "__main__":
 ## Fix safety
 
 `exact`. From the reported statement on, what runs moves under the guard, in the same order and as it is written, not
-into a function, so that globals stay globals. So does what is printed right before it, and from the first model that is
-made above it, unless there is a definition between, or workers need it: a spawned worker would make the model again,
-too, and hold memory of the device for it. Functions and classes stay at module level, with the imports that they use
-and the constants that code in workers uses; one that stands in the midst of moved statements divides the guard into
-two. There is no fix where a definition, or code that may run in workers, uses what would move. It assumes that no other
-file imports results from a script: what moves is no longer there for it.
+into a function, so that globals stay globals. So does what is made or printed above it, up to the last definition,
+import or parsed argument, unless a definition uses it: a spawned worker would load the data and make the model again,
+and hold memory of the device for it. Functions and classes stay at module level, with the imports that they use and the
+constants that code in workers uses; one that stands in the midst of moved statements divides the guard into two. There
+is no fix where a definition, or code that may run in workers, uses what would move. It assumes that no other file
+imports results from a script: what moves is no longer there for it.
 
 ## Measured
 

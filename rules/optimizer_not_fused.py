@@ -119,7 +119,16 @@ def _fix(program: Program, call: ast.Call, given: Optimized, placed: list[Placed
         fused = api.expression("True")
     elif target is not None and sure and is_local and api.path_of(target) and program.value(target).kind is Kind.DEVICE:
         fused = api.expression("{device}.type == 'cuda'", device=target)
+    elif (
+        target is not None and sure and is_local and api.path_of(target) and _names(program, target) == {"cuda", "cpu"}
+    ):
+        fused = api.expression("{device} == 'cuda'", device=target)
     else:
         fused = api.expression("next({model}.parameters()).is_cuda", model=model)
     change = api.rewrite(program, api.AddKeywords(call, (("fused", fused),)))
     return Fix(f"add fused={ast.unparse(fused)}", Safety.ROUNDING, change)
+
+
+def _names(program: Program, device: ast.expr) -> set[object]:
+    """The strings that name the device; None is one of them if something else may."""
+    return {getattr(each, "value", None) for each in api.origins(program, device)}

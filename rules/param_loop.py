@@ -23,9 +23,7 @@ for param, target_param in zip(net.parameters(), target_net.parameters()):
 ## Use instead
 
 ```python
-pairs = [(t.data, p.data) for p, t in zip(net.parameters(), target_net.parameters())]
-if pairs:
-    torch._foreach_lerp_(*zip(*pairs), tau)
+torch._foreach_lerp_([t.data for t in target_net.parameters()], [p.data for p in net.parameters()], tau)
 ```
 
 ## Fix safety
@@ -34,10 +32,10 @@ if pairs:
 `torch.nn.utils.clip_grad_value_` clips them. All else is `behaviour`, a candidate for `--unsafe` and for `tune`,
 because `torch._foreach_*` are functions that torch calls private, though its optimizers rest on them. A step towards
 other tensors becomes `lerp`, whichever way it is spelled, which rounds otherwise; all else is computed in the order of
-the loop, but for division by a number, which a single tensor of CUDA does by the reciprocal. The tensors are walked
-once, as far as `zip` goes, for lists that are as long. There has to be memory for a copy of all parameters, and what
-has to hold besides is named: that no memory is shared, that the tensors of several modules are of the same types, that
-a factor is a number, that no error is caught half-way. There is no fix where a tensor may come twice, or is given new
+the loop, but for division by a number, which a single tensor of CUDA does by the reciprocal. There has to be memory
+for a copy of all parameters, and what has to hold besides is named: that no memory is shared, that lists are as long
+and of the same types (`zip` stops at the end of the shorter, where torch raises an error, as for an empty list), that a
+factor is a number, that no error is caught half-way. There is no fix where a tensor may come twice, or is given new
 memory. It needs torch 2.1.
 """
 

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator, Sequence
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Definition
+from perflint.analysis.ir.graph import Definition, sources_of
 from perflint.analysis.ir.occurrences import occurrences, start_region
-from perflint.analysis.links import Heat
+from perflint.analysis.links import Heat, Says
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.dtypes import (
     FLOAT,
@@ -24,16 +24,25 @@ from perflint.analysis.values.dtypes import (
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.source import Fix, Safety
-from perflint.syntax.walk import own_nodes, path_of, receiver_of
+from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, own_nodes, path_of, receiver_of
 from perflint.transforms.collected import (
     ANY_SHAPE,
     Accumulator,
     accumulator_of,
     collection,
+    last_conversion,
     shape_of_one,
 )
 from perflint.transforms.host_code import Read, item_of, read_of, way_to
-from perflint.transforms.operations import InsertAfter, Replace, expression
+from perflint.transforms.operations import (
+    InsertAfter,
+    Operation,
+    Replace,
+    ReplaceStatements,
+    expression,
+    new,
+    standing_for,
+)
 from perflint.transforms.operations import statement as statement_of
 from perflint.transforms.rewrite import Blocked, check_written, rewrite
 
@@ -42,6 +51,8 @@ _FRACTIONS = re.compile(r"\b(fractions|decimal|sympy)\b")
 _BY_NAME = {f"builtins.{each}" for each in ("exec", "eval", "locals", "vars")}  # what may read any variable
 _MUCH = 1 << 20
 _ORDER = [Safety.EXACT, Safety.ROUNDING, Safety.BEHAVIOUR]
+
+_OFTEN = (*LOOPS, *FUNCTIONS, *COMPREHENSIONS, ast.JoinedStr)  # or where it would be hard to read
 
 _WITHOUT = re.compile(r"\b(mps|xpu|accelerator)\b")  # and what may be one
 _WITH = re.compile(r"(cuda|cpu)(:|$)")
@@ -97,11 +108,14 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
         if kind != FLOAT and may_be_integer:
             safety, proviso = Safety.BEHAVIOUR, ", as a float, also where integers are added"
         is_recorded = program.grad_mode(read.base, callers=False) is not GradMode.OFF
-        suffix, convert = ".detach().double()", "float"
-        if number_kind(program, read.base) == INTEGER or not is_recorded:
-            suffix = ".double()"
-        if not program.get(_has_doubles):
-            suffix, safety = f"{suffix.removesuffix('double()')}float()", max(safety, Safety.ROUNDING, key=_ORDER.index)
+        is_whole = number_kind(program, read.base) == INTEGER
+        suffix, convert = "" if is_whole or not is_recorded else ".detach()", "float"
+        if program.get(_has_doubles):
+            suffix += ".double()"
+        else:
+            safety = max(safety, Safety.ROUNDING, key=_ORDER.index)
+            if program.is_said(Says.FORMATS):  # the program may compute in formats that are too short
+                suffix += ".float()"
     suffix += shape_of_one(program, read.base)
     _check_other_additions(program, found, statement, kind)
     keeps_integer = convert == "float" and may_be_integer
@@ -109,8 +123,12 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     after = _reads_after(program, found)
     if after is not None and all(_reads_alike(program, each) for each in after) and all(abs(n) < _MUCH for n in starts):
         keeps_integer = False  # an integer gives what the same float does
-    converted = statement_of(f"{{path}} = {convert}({{path}})", path=path)
-    behind = [InsertAfter(found.loop, (converted,))] if after != [] else []
+    behind = list[Operation]()
+    if after and len(found.additions) == 1 and (once := _only_read(program, found, after)):
+        behind = _converted(program, once, convert)
+    elif after != []:
+        converted = statement_of(f"{{path}} = {convert}({{path}})", path=path)
+        behind = [InsertAfter(last_conversion(program, found.loop), (converted,))]
     change = rewrite(program, read.replaced(suffix), *inside, *behind)
     when = "read it once, after the loop" if behind else "read it where that is needed"
     if shape_of_one(program, read.base):
@@ -136,6 +154,30 @@ def _reads_after(program: Program, found: Accumulator) -> list[ast.Name] | None:
     updates = [node for node in outside if isinstance(program.parent(node), ast.AugAssign | ast.Delete)]
     reads = (node for node in outside if isinstance(node.ctx, ast.Load) and node not in updates)
     return [*updates, *(node for node in reads if _may_be_sum(graph.definitions(node), found))]
+
+
+def _only_read(program: Program, found: Accumulator, after: Sequence[ast.Name]) -> ast.Name | None:
+    """The one place that reads the sum, as often as the loop runs; none if it may read something else, too."""
+    read, graph = after[0], program.get(Flow).graph(found.loop)
+    values = [*sources_of(held)] if (held := graph.read(read)) is not None else []
+    made = [each.node for each in values if isinstance(each, Definition)]
+    around = [next(each for each in program.ancestors(node) if isinstance(each, _OFTEN)) for node in (read, found.loop)]
+    is_plain = not isinstance(program.statement_of(read), ast.Delete)
+    is_sum = len(made) == len(values) > 0 and all(
+        program.statement_of(each) in found.additions or _is_number(program.value(each)) for each in made
+    )
+    return read if len(after) == 1 and is_plain and is_sum and around[0] is around[1] else None
+
+
+def _converted(program: Program, read: ast.Name, convert: str) -> list[Operation]:
+    update = program.parent(read)
+    if program.call_of(update, "builtins.float", f"builtins.{convert}") is not None:
+        return []
+    if not isinstance(update, ast.AugAssign) or read is not update.target:
+        return [Replace(read, expression(f"{convert}({{sum}})", sum=read))]
+    value = ast.BinOp(expression(f"{convert}({{sum}})", sum=read.id), update.op, update.value)
+    made = statement_of("{path} = {value}", path=read.id, value=new(value))
+    return [ReplaceStatements((update,), (standing_for(made, update),))]
 
 
 def _may_be_sum(values: Collection[object], found: Accumulator) -> bool:

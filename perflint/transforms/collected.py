@@ -15,7 +15,7 @@ from perflint.analysis.ir.occurrences import is_empty_list, occurrences, seen_el
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.locations import ANYWHERE, Write
 from perflint.analysis.memory.roles import scaler_of
-from perflint.analysis.program import Program
+from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, has_no_axes, may_be_complex, number_kind
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind
@@ -53,18 +53,32 @@ def collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr
     found = accumulator_of(program, read, statement, path)
     _check_list(program, found, name)
     stacked = f"{{torch}}.stack({{path}}){flattened(program, read.base)}.tolist()"
-    behind = statement_of(f"if {{path}}:\n    {{path}} = {stacked}", path=path, torch=torch)
+    behind = statement_of(f"{{path}} = {stacked} if {{path}} else []", path=path, torch=torch)
     kept = kept_until(program, read.base, statement, found.loop)
-    change = rewrite(program, read.replaced(kept), InsertAfter(found.loop, (behind,)))
+    change = rewrite(program, read.replaced(kept), InsertAfter(last_conversion(program, found.loop), (behind,)))
     title = f"collect `{path}` on the device and read it once, after the loop"
     if shape_of_one(program, read.base):
         return Fix(f"{title}{ANY_SHAPE}", Safety.BEHAVIOUR, change)
     return Fix(title, Safety.EXACT, change)
 
 
+def last_conversion(program: Program, loop: ast.stmt) -> ast.stmt:
+    """The loop, or the last of the conversions of sums and lists that stand behind it already."""
+    block = program.block_of(loop)
+    for each in block[block.index(loop) + 1 :]:
+        target, value = (each.targets[0], each.value) if isinstance(each, ast.Assign) else (None, None)
+        made = program.call_of(value, "builtins.float", "builtins.int")
+        given = value.test if isinstance(value, ast.IfExp) else made.args[0] if made is not None and made.args else None
+        if not isinstance(target, ast.Name) or given is None or path_of(given) != target.id:
+            break
+        loop = each
+    return loop
+
+
 def kept_until(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.AST) -> str:
     is_kept = is_new(program, node) or _is_left_alone(program, node, loop) or stays(program, node, statement, loop)
-    quiet = "" if number_kind(program, node) == INTEGER else ".detach()"  # an integer has no gradient
+    has_graph = number_kind(program, node) != INTEGER and program.grad_mode(node, callers=False) is not GradMode.OFF
+    quiet = ".detach()" if has_graph else ""
     return quiet + ("" if is_kept else ".clone()") + shape_of_one(program, node)
 
 
@@ -187,8 +201,9 @@ def slot_store(program: Program, sync: Sync) -> Fix | None:
     values = taken_around(program, loop).fresh(f"{kept.id}_list")
     suffix = kept_until(program, read.base, store, loop)
     put = statement(f"{{values}}.append({{base}}{suffix})", values=values, base=read.base)
+    slots = ":" if _is_as_long(program, made, loop) else ":len({values})"
     behind = statement(
-        f"if {{values}}:\n    {{kept}}[:len({{values}})] = {{stack}}({{values}}){flattened(program, read.base)}",
+        f"if {{values}}:\n    {{kept}}[{slots}] = {{stack}}({{values}}){flattened(program, read.base)}",
         values=values,
         kept=kept.id,
         stack=of_torch(program, "stack", loop),
@@ -203,6 +218,17 @@ def slot_store(program: Program, sync: Sync) -> Fix | None:
     if shape_of_one(program, read.base):
         return Fix(f"{title}{ANY_SHAPE}", Safety.BEHAVIOUR, change)
     return Fix(title, Safety.EXACT, change)
+
+
+def _is_as_long(program: Program, made: Definition, loop: ast.For) -> bool:
+    """Has what is made just the slots that the loop counts?"""
+    given = [each.args for each in (made.source, loop.iter) if isinstance(each, ast.Call)]
+    if [*map(len, given)] != [1, 1]:
+        return False
+    (size,), (count,) = given
+    if isinstance(size, ast.Name) and isinstance(count, ast.Name) and size.id == count.id:
+        return program.get(Flow).graph(size).definitions(size) == program.get(Flow).graph(count).definitions(count)
+    return isinstance(size, ast.Constant) and isinstance(count, ast.Constant) and size.value == count.value
 
 
 def _made(program: Program, kept: ast.Name) -> Definition | None:

@@ -78,15 +78,15 @@ def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
     if path_of(call.func).endswith("Tensor"):
         raise Blocked(f"`{program.segment(call.func)}` takes no device: write `torch.tensor`, or `torch.full`")
     is_told = any(each.arg == "dtype" for each in call.keywords)
-    is_long = False
+    kind = ""
     if found.is_range and found.size is not None and is_integer(program, found.size):
         made, title = of_torch(program, "arange", call), "count on the device: torch.arange"
         filled = expression("{made}({size})", made=made, size=found.size)
     elif number is None:
         raise Blocked("make it once, in front of the loop, or as a buffer of the module")
     else:
-        is_long = not is_told and _is_bit(number)
-        name = _filling(number, is_told=is_told or is_long)
+        kind = "" if is_told else _kind_of_bit(number)
+        name = _filling(number, is_told=is_told or bool(kind))
         made, size = of_torch(program, name, call), _size(program, found)
         is_one = isinstance(size, ast.Tuple) and len(size.elts) == 1 and name != "full"
         size, title = (
@@ -99,7 +99,7 @@ def filled_on_device(program: Program, call: ast.Call, found: Numbers) -> Fix:
             raise Blocked(f"`{program.segment(number)}` may be a number of numpy's, whose dtype would be lost")
         if name == "full":
             _check_range(program, call, number)
-    typed = [("dtype", of_torch(program, "long", call))] if is_long else []
+    typed = [("dtype", of_torch(program, kind, call))] if kind else []
     keywords = [*typed, *((each.arg or "", each.value) for each in call.keywords)]
     if len(call.args) > 1 or not {name for name, _ in keywords} <= _PLAIN:
         raise Blocked(f"`{ast.unparse(made)}` doesn't take these arguments")
@@ -136,13 +136,15 @@ def _is_count(program: Program, size: ast.expr, *, may_be_zero: bool) -> bool:
 
 def _filling(number: ast.expr, *, is_told: bool) -> str:
     value = number.value if isinstance(number, ast.Constant) else None
-    if value not in (0, 1) or isinstance(value, bool) or not (is_told or isinstance(value, float)):
+    if value not in (0, 1) or not (is_told or isinstance(value, float)):
         return "full"
     return "ones" if value else "zeros"
 
 
-def _is_bit(number: ast.expr) -> bool:
-    return isinstance(number, ast.Constant) and type(number.value) is int and number.value in (0, 1)
+def _kind_of_bit(number: ast.expr) -> str:
+    """The dtype that torch gives 0 and 1, or False and True; empty for others."""
+    value = number.value if isinstance(number, ast.Constant) else None
+    return {int: "long", bool: "bool"}.get(type(value), "") if value in (0, 1) else ""
 
 
 def _size(program: Program, found: Numbers) -> ast.expr:

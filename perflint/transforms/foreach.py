@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeGuard
 
 from perflint.analysis.call_graph import handlers
@@ -29,9 +29,8 @@ from perflint.transforms.operations import (
     same_code,
     standing_for,
     statement,
-    tuple_of,
 )
-from perflint.transforms.rewrite import Blocked, Taken, of_torch, rewrite, taken_around
+from perflint.transforms.rewrite import Blocked, of_torch, rewrite, taken_around
 
 _BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
 _METHODS = {  # and their arguments
@@ -74,13 +73,11 @@ def on_lists(program: Program, loop: ast.For) -> Fix:
         lists.add(each)
     if not all(map(lists.is_distinct, lists.written)):
         raise Blocked("it isn't known that each of the tensors is walked but once")
-    leaves = dict(lists.lists.values())
-    written = _gathered(loop, conditions, leaves, lists.code, lists.taken)
-    change = rewrite(program, ReplaceStatements((loop,), tuple(written)))
+    change = rewrite(program, ReplaceStatements((loop,), tuple(_gathered(lists, conditions))))
     title = "launch each operation once for all parameters: torch._foreach_*"
-    reason = "no two of the tensors share memory"
-    if len({ast.unparse(_root(leaf)) for _, leaf in lists.lists.values()}) > 1:
-        reason = "the lists share no memory, and are of the same types"
+    reason = "there are such tensors, and no two share memory"
+    if len({ast.unparse(_root(leaf)) for leaf in lists.lists.values()}) > 1:
+        reason = "the lists share no memory, are as long, not empty, and of the same types"
     if any(handlers(program, loop)):  # which leaves some tensors updated, and raises another error
         reason = "no exception is caught half-way"
     if lists.unsure:
@@ -164,44 +161,45 @@ def _doubt(program: Program, loop: ast.For, high: ast.expr) -> str:
     return "" if module is not None and filled(program, module) else "there are parameters: torch clips no empty list"
 
 
-def _gathered(
-    loop: ast.For, conditions: Sequence[ast.expr], lists: Mapping[str, ast.expr], code: Sequence[ast.stmt], taken: Taken
-) -> list[ast.stmt]:
-    """The `code` on `lists`, by name, of what the loop walks where `conditions` hold; guarded, as torch._foreach_*
-    takes no empty lists.
+def _gathered(lists: _Lists, conditions: Sequence[ast.expr]) -> list[ast.stmt]:
+    """The updates, of lists of what the loop walks where `conditions` hold.
 
-    What several hold is walked once, so that they are as long.
+    What is walked in part, or more than once without being a call, is kept first. Of a part, nothing may remain, and
+    torch._foreach_* takes no empty lists.
     """
-    name = next(iter(lists)) if len(lists) == 1 else taken.fresh("pairs")
-    made = statement("{name} = {listed}", name=name, listed=_listed(tuple_of([*lists.values()]), loop, conditions))
-    if len(lists) > 1:
-        code = _unzipped(name, [*lists], code)
-    return [standing_for(made, loop), statement("if {name}:\n    {*code}", name=name, code=code)]
+    loop, columns = lists.loop, {name: lists.column(leaf) for name, leaf in lists.lists.items()}
+    plain = [each for _, each in columns.values() if isinstance(each, ast.Name | ast.Attribute)]
+    kept, first = "", list[ast.stmt]()
+    if conditions or len({ast.unparse(each) for each in plain}) < len(plain):
+        kept = lists.taken.fresh("params" if isinstance(loop.target, ast.Name) else "pairs")
+        each, name = expression(f"({ast.unparse(loop.target)})"), expression(kept)
+        made = statement("{name} = {made}", name=kept, made=_listed(each, loop.target, loop.iter, conditions))
+        first, columns = [standing_for(made, loop)], dict.fromkeys(columns, (loop.target, name))
+    made_of = {name: _listed(leaf, *columns[name]) for name, leaf in lists.lists.items()}
+    uses = [each.id for call in lists.code for each in ast.walk(call) if isinstance(each, ast.Name)]
+    code = list[ast.stmt]()
+    for call in lists.code:
+        given = [each.id for each in call.args if isinstance(each, ast.Name) and each.id in made_of]
+        once = {name: made_of.pop(name) for name in given if uses.count(name) == 1}
+        call.args = [once.get(path_of(each), each) for each in call.args]
+        code.append(statement("{call}", call=call))
+    code[:0] = [statement("{name} = {made}", name=name, made=made) for name, made in made_of.items()]
+    if conditions:
+        code = [statement("if {kept}:\n    {*code}", kept=kept, code=code)]
+    return [*first, *code] if first else [standing_for(code[0], loop), *code[1:]]
 
 
-def _listed(leaf: ast.expr, loop: ast.For, conditions: Sequence[ast.expr]) -> ast.expr:
-    if ast.unparse(leaf) == ast.unparse(loop.target) and not conditions:
-        return expression("list({walked})", walked=loop.iter)
-    return in_rows(new(ast.ListComp(leaf, [new(ast.comprehension(loop.target, loop.iter, [*conditions], 0))])), FIT)
-
-
-def _unzipped(pairs: str, names: Sequence[str], code: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """The code, with the lists in it: one call takes them first, and once, as they are zipped."""
-    call = code[0].value if len(code) == 1 and isinstance(code[0], ast.Expr) else None
-    uses = [each.id for node in code for each in ast.walk(node) if isinstance(each, ast.Name) and each.id in names]
-    if isinstance(call, ast.Call) and uses == [*map(path_of, call.args[: len(names)])] == [*names]:
-        zipped = expression("f(*zip(*{pairs}))", pairs=pairs).args  # type: ignore[attr-defined]
-        args = [*zipped, *call.args[len(names) :]]
-        return [new(ast.Expr(in_rows(new(ast.Call(call.func, args, call.keywords)), FIT)))]
-    unzipped = new(ast.Assign([tuple_of(names, ast.Store())], expression("zip(*{pairs})", pairs=pairs)))
-    return [unzipped, *code]
+def _listed(leaf: ast.expr, target: ast.expr, walked: ast.expr, conditions: Sequence[ast.expr] = ()) -> ast.expr:
+    if ast.unparse(leaf) == ast.unparse(target) and not conditions:
+        return expression("list({walked})", walked=walked)
+    return in_rows(new(ast.ListComp(leaf, [new(ast.comprehension(target, walked, [*conditions], 0))])), FIT)
 
 
 class _Lists:
     def __init__(self, program: Program, loop: ast.For) -> None:
         self.program, self.loop = program, loop
-        self.lists: dict[str, tuple[str, ast.expr]] = {}
-        self.code: list[ast.stmt] = []
+        self.lists: dict[str, ast.expr] = {}
+        self.code: list[ast.Call] = []
         self.unsure = ""
         self._own = variables_in(loop.target)
         self.written: list[ast.expr] = []
@@ -257,28 +255,27 @@ class _Lists:
         if len(given) == 2 and name in ("add", "sub"):
             alpha = ast.keyword("alpha", self._scalar(given[1]))
             call = self._foreach(f"{name}_", [own, self._several(given[0])])
-            assert isinstance(call, ast.Call)
             call.keywords = [alpha]
-            self.code.append(statement("{call}", call=call))
+            self.code.append(call)
             return
         self._emit(f"{name}_", own, [self._either(each) for each in given])
 
     def _emit(self, name: str, own: ast.expr, given: Sequence[ast.expr]) -> None:
-        self.code.append(statement("{call}", call=self._foreach(name, [own, *given])))
+        self.code.append(self._foreach(name, [own, *given]))
 
-    def _foreach(self, name: str, given: Sequence[ast.expr]) -> ast.expr:
+    def _foreach(self, name: str, given: Sequence[ast.expr]) -> ast.Call:
         function = of_torch(self.program, f"_foreach_{name}", self.loop)
-        return in_rows(expression("{function}({*given})", function=function, given=given), FIT)
+        return in_rows(new(ast.Call(function, [*given], [])), FIT)
 
     def _either(self, node: ast.expr) -> ast.expr:
         return self._several(node) if self._mentions_own(node) else self._scalar(node)
 
     def _several(self, node: ast.expr) -> ast.expr:
         if self.is_leaf(node):
-            key = ast.unparse(node)
-            if key not in self.lists:
-                self.lists[key] = (self._fresh(node), node)
-            return expression(self.lists[key][0])
+            known = (name for name, leaf in self.lists.items() if ast.unparse(leaf) == ast.unparse(node))
+            name = next(known, "") or self._fresh(node)
+            self.lists.setdefault(name, node)
+            return expression(name)
         if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
             left, right, name = node.left, node.right, _BINARY[type(node.op)]
             if not self._mentions_own(left) and name in ("add", "mul"):
@@ -320,39 +317,36 @@ class _Lists:
         return isinstance(method, ast.Attribute) and method.attr == "detach" and self.is_leaf(method.value)
 
     def _fresh(self, leaf: ast.expr) -> str:
-        root, walked = _root(leaf), self._walked(leaf)
+        root, walked = _root(leaf), self.column(leaf)[1]
         what = "grads" if _is_gradient(leaf) else "params"
         if isinstance(root, ast.Subscript):
             return self.taken.fresh(path_of(root.value).rpartition(".")[2] + "_list")
         method = walked.func if isinstance(walked, ast.Call) else None
         is_method = isinstance(method, ast.Attribute) and method.attr in _PARAMETERS
         owner = path_of(method.value).rpartition(".")[2] if isinstance(method, ast.Attribute) and is_method else ""
-        if owner in ("", "self") or f"{owner}_{what}" in {name for name, _ in self.lists.values()}:
+        if owner in ("", "self") or f"{owner}_{what}" in self.lists:
             return self.taken.fresh(what if root.id == "p" or what == "grads" else f"{root.id}_list")
         return self.taken.fresh(f"{owner}_{what}")
 
-    def _walked(self, leaf: ast.expr) -> ast.expr | None:
-        root, target = _root(leaf), self.loop.target
-        walked: ast.expr | None = self.loop.iter
+    def column(self, leaf: ast.expr) -> tuple[ast.expr, ast.expr]:
+        """The target that holds the leaf, and what is walked for it."""
+        loop, root = self.loop, _root(leaf)
+        walked, targets = loop.iter, loop.target.elts if isinstance(loop.target, ast.Tuple) else []
         if isinstance(walked, ast.Call) and self.program.qualified(walked.func) == "builtins.zip":
-            elements = target.elts if isinstance(target, ast.Tuple) else []
-            places = [
-                place
-                for place, each in enumerate(elements)
-                if isinstance(root, ast.Name) and root.id in variables_in(each)
-            ]
-            walked = walked.args[places[0]] if places and places[0] < len(walked.args) else None
-        return walked
+            for target, each in zip(targets, walked.args, strict=False):
+                if isinstance(root, ast.Name) and root.id in variables_in(target):
+                    return target, each
+        return loop.target, walked
 
     def is_distinct(self, leaf: ast.expr) -> bool:
         root = _root(leaf)
         if isinstance(root, ast.Subscript):
             return self._is_of_module(root.value) and self._is_of_module(self.loop.iter)
-        return self._is_of_module(self._walked(leaf))
+        return self._is_of_module(self.column(leaf)[1])
 
-    def _is_of_module(self, walked: ast.expr | None, depth: int = 4) -> bool:
+    def _is_of_module(self, walked: ast.expr, depth: int = 4) -> bool:
         """Are they parameters of one module or optimizer group, which hold each but once?"""
-        if walked is None or not depth:
+        if not depth:
             return False
         if isinstance(walked, ast.Subscript):
             return isinstance(walked.slice, ast.Constant) and walked.slice.value == "params"

@@ -5,16 +5,33 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import TypeGuard
 
 from perflint.analysis.autograd.evaluations import is_told_to_evaluate
 from perflint.analysis.autograd.graph_use import observers
+from perflint.analysis.autograd.unused import UnusedGraph
+from perflint.analysis.data.origins import Origins
+from perflint.analysis.memory.roles import converts, is_view
 from perflint.analysis.program import Effect, Fate, GraphUse, Program
+from perflint.analysis.values.dtypes import assigned
+from perflint.analysis.values.operations import operation
+from perflint.analysis.values.values import Kind
+from perflint.syntax.scopes import bound_names
 from perflint.syntax.source import Safety
-from perflint.transforms.operations import ReplaceStatements, statement
+from perflint.syntax.walk import PlainLoop, own_nodes
+from perflint.transforms.operations import Decorate, Replace, ReplaceStatements, expression, statement
 from perflint.transforms.rewrite import Blocked, of_torch
 
 _ATTENTION = re.compile(r"MultiheadAttention|Transformer|\bvit_")
+_WHY = {
+    Fate.DIFFERENTIATED: "what it computes is back-propagated",
+    Fate.KEPT: "others may back-propagate `{}`",
+    Fate.RETURNED: "what it returns may be back-propagated in another file",
+    Fate.LOST: "it isn't known what becomes of `{}`",
+}
+_LAYER = re.compile(r"torch\.nn\.(Linear|Conv\w+|LayerNorm|BatchNorm\w+|Embedding)$")
+_PLAIN = frozenset({Kind.NONE, Kind.NUMBER, Kind.STRING, Kind.DEVICE, Kind.LIBRARY})
 
 
 def without_gradients(
@@ -46,7 +63,24 @@ def without_gradients(
     return (Safety.ROUNDING if may_be_fast else Safety.EXACT), ""
 
 
-def told_under_no_grad(program: Program, place: ast.stmt) -> tuple[ReplaceStatements, Safety, str]:
+def all_quiet(
+    program: Program, place: ast.FunctionDef | PlainLoop, few: Sequence[ast.stmt] = ()
+) -> tuple[Decorate | ReplaceStatements, Safety, str]:
+    """A function, or a loop or just `few` statements in it, without gradients, and what that promises.
+
+    Raises Blocked if anybody may differentiate what is computed.
+    """
+    uses = program.graph_uses(place)
+    for use in uses:
+        if use.fate in _WHY:
+            raise Blocked(_WHY[use.fate].format(ast.unparse(use.node)), use.node)
+    safety, title = without_gradients(program, place, uses)
+    if not isinstance(place, ast.FunctionDef):
+        return under_no_grad(program, few or [place]), safety, title
+    return Decorate(place, expression("{no}()", no=of_torch(program, "no_grad", place))), safety, title
+
+
+def told_quiet(program: Program, place: ast.stmt) -> tuple[ReplaceStatements, Safety, str]:
     """`place`, and statements beside it that tell a function not to train, without gradients, and what that promises.
 
     Raises Blocked where `place` does more: the rest may be differentiated.
@@ -77,6 +111,47 @@ def _only_evaluates(program: Program, statement: ast.stmt) -> bool:
     return isinstance(value, ast.Call) and is_told_to_evaluate(program, value)
 
 
+def together(program: Program, statement: ast.stmt, dead: Collection[ast.stmt]) -> list[ast.stmt]:
+    """`statement` and what belongs in one block with it, which needs no graph either.
+
+    That are others of `dead`, also an `if` around them that has nothing else, and what only computes with their results
+    between them.
+    """
+    while _is_among(parent := program.parent(statement), dead):
+        statement = parent
+    found, between = list[ast.stmt](), list[ast.stmt]()
+    for each in program.block_of(statement):
+        if _is_among(each, dead):
+            found, between = [*found, *between, each], []
+        elif found and _follows(program, each, (*found, *between)):
+            between.append(each)
+        elif statement in found:
+            break
+        else:
+            found, between = [], []
+    return found
+
+
+def _is_among(node: ast.AST | None, dead: Collection[ast.AST]) -> TypeGuard[ast.stmt]:
+    if not isinstance(node, ast.If):
+        return node in dead
+    is_plain = not any(isinstance(each, ast.Call | ast.NamedExpr) for each in ast.walk(node.test))
+    return is_plain and bool(node.orelse) and all(_is_among(each, dead) for each in (*node.body, *node.orelse))
+
+
+def _follows(program: Program, statement: ast.stmt, before: Sequence[ast.stmt]) -> bool:
+    """Does it only name what operations of torch give for what is made `before`, of which nothing starts a graph?"""
+    if not isinstance(statement, ast.Assign) or not all(isinstance(each, ast.Name) for each in statement.targets):
+        return False
+    if any("requires_grad" in program.segment(each) for each in (*before, statement)):
+        return False
+    made = bound_names(*before)
+    parts = [*ast.walk(statement.value)]
+    names = (each for each in parts if isinstance(each, ast.Name) and each.id not in made)
+    is_known = all(program.value(each).sure and program.value(each).kind in _PLAIN for each in names)
+    return is_known and all(operation(program, each) is not None for each in parts if isinstance(each, ast.Call))
+
+
 def under_no_grad(program: Program, group: Sequence[ast.stmt]) -> ReplaceStatements:
     """Put `group` under `with torch.no_grad()`, in one block with such a block behind them."""
     block = program.block_of(group[0])
@@ -93,3 +168,41 @@ def under_no_grad(program: Program, group: Sequence[ast.stmt]) -> ReplaceStateme
 def _is_no_grad(program: Program, block: ast.With) -> bool:
     called = [getattr(each.context_expr, "func", None) for each in block.items]
     return [each and program.value(each).name for each in called] == ["torch.no_grad"]
+
+
+def dead_detach(program: Program, found: UnusedGraph) -> list[Replace]:
+    """What drops the `detach` of a graph that is no longer recorded, where what it is called on has none for sure."""
+    cut, end, statement = found.cut, found.end(program), program.statement_of(found.run)
+    if end is None or end.args or not isinstance(cut, ast.Attribute) or cut.attr != "detach":
+        return []
+    if program.statement_of(cut) is not statement or "requires_grad" in program.segment(statement):
+        return []
+    method, behind = itertools.islice(program.ancestors(end), 2)
+    goes_on = isinstance(behind, ast.Call) and behind.func is method and _makes(program, behind)
+    seen = operation(program, cut.value) if cut.value is not found.run else None
+    is_new = goes_on or (seen is not None and (is_view(seen.name) or _makes(program, cut.value)))
+    is_last = getattr(statement, "value", None) is end
+    return [Replace(end, cut.value)] if is_new or (is_last and not _may_return_its_input(program, found.run)) else []
+
+
+def _may_return_its_input(program: Program, run: ast.Call) -> bool:
+    """May the call give an argument itself, or is it not in sight what it gives?"""
+    callee = program.callee(run)
+    returned = [each.value for each in own_nodes(callee) if isinstance(each, ast.Return)] if callee else []
+    return not returned or not all(each is not None and _makes(program, each) for each in returned)
+
+
+def _makes(program: Program, node: ast.expr) -> bool:
+    if isinstance(node, ast.Name):
+        values = assigned(program, node) or []
+        return bool(values) and all(not isinstance(each, ast.Name) and _makes(program, each) for each in values)
+    found = operation(program, node)
+    if found is not None:
+        is_same = found.does.writes or is_view(found.name) or converts(found.name) or "dropout" in found.name
+        return not is_same
+    if not isinstance(node, ast.Call):
+        return isinstance(node, ast.BinOp)
+    built = program.get(Origins).calls(node.func) if program.value(node.func).name.endswith(".Sequential") else []
+    layers = [[part for each in call.args for part in ast.walk(each) if isinstance(part, ast.Call)] for call in built]
+    has_layers = bool(layers) and all(any(_LAYER.match(program.qualified(each.func)) for each in few) for few in layers)
+    return has_layers or _LAYER.match(program.value(node.func).name) is not None

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.scopes import bound_names, definition_names, used_names
+from perflint.syntax.scopes import arguments_of, bound_names, definition_names, used_names
 from perflint.syntax.source import is_main_guard
-from perflint.syntax.walk import FUNCTIONS, bindings_of, own_nodes, reachable, root_of
+from perflint.syntax.walk import FUNCTIONS, bindings_of, own_nodes, path_of, reachable, root_of
 from perflint.transforms.operations import Operation, ReplaceStatements, statements
 
 NOTEBOOK = "# %% perflint cell "  # how the program text of a notebook begins
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _IMPORTS = (ast.Import, ast.ImportFrom)
+_CLASS_MAKERS = (  # what is of such a class, workers look up by its name
+    *("collections.namedtuple", "typing.NamedTuple", "dataclasses.make_dataclass"),
+    *("enum.Enum", "enum.IntEnum", "builtins.type"),
+)
 
 
 @dataclass(frozen=True)
@@ -33,28 +38,61 @@ def is_notebook(program: Program) -> bool:
 def add_guard(program: Program, first: ast.stmt) -> Guarding:
     """Put what runs from `first`, a statement of the module, under main guards; definitions stay.
 
-    Models above it go with it if they can: each spawned worker would make them again, on the device too.
+    What is made above it for it, and models, go with it if they can: each spawned worker would make them again, on the
+    device too.
     """
-    plan = _Plan(program, _with_models(program, first))
-    if plan.blocked():
-        plan = _Plan(program, first)
-    if blocked := plan.blocked():
-        return Guarding(blocked=blocked)
+    starts = {_with_makers(program, first), _with_models(program, first), first}
+    plans = [_Plan(program, each) for each in sorted(starts, key=lambda each: each.lineno)]
+    plan = next((each for each in plans if not each.blocked()), None)
+    if plan is None:
+        return Guarding(blocked=plans[-1].blocked())
     guard = 'if __name__ == "__main__":\n    {*body}'
     return Guarding(tuple(ReplaceStatements(tuple(run), tuple(statements(guard, body=run))) for run in plan.runs()))
 
 
+def _above(program: Program, first: ast.stmt) -> list[ast.stmt]:
+    """What runs right above, in source order; nothing if a model is made earlier: rather none than some of them."""
+    body = program.tree.body
+    before = body[: body.index(first)]
+    above = [*itertools.takewhile(lambda each: not _divides(each), reversed(before))][::-1]
+    rest = (each for each in before[: len(before) - len(above)] if not isinstance(each, _DEFINITIONS))
+    return [] if any(_makes_model(program, each) for each in rest) else above
+
+
+def _divides(statement: ast.stmt) -> bool:
+    return isinstance(statement, _DEFINITIONS + _IMPORTS) or is_main_guard(statement)
+
+
 def _with_models(program: Program, first: ast.stmt) -> ast.stmt:
-    body, start = program.tree.body, program.tree.body.index(first)
-    above = list[ast.stmt]()
-    for each in reversed(body[:start]):
-        if isinstance(each, _DEFINITIONS + _IMPORTS) or is_main_guard(each):
-            break
-        above.append(each)
-    rest = (each for each in body[: start - len(above)] if not isinstance(each, _DEFINITIONS))
-    if any(_makes_model(program, each) for each in rest):
-        return first  # rather than some of them
-    return next((each for each in reversed(above) if _makes_model(program, each)), first)
+    return next((each for each in _above(program, first) if _makes_model(program, each)), first)
+
+
+def _with_makers(program: Program, first: ast.stmt) -> ast.stmt:
+    """The first of the statements above that only make what no definition uses, below constants and arguments."""
+    read = used_names([each for each in program.tree.body if isinstance(each, _DEFINITIONS)])
+
+    def only_makes(each: ast.stmt) -> bool:
+        nodes = [*own_nodes(each)] if not isinstance(each, ast.Expr) else [each]
+        is_free = read.isdisjoint((*bound_names(each), *_changed_objects(each)))
+        is_free &= not any(program.call_of(node, *_CLASS_MAKERS) for node in own_nodes(each))
+        return is_free and not any(isinstance(node, ast.Expr) and _may_set_up(program, node.value) for node in nodes)
+
+    makers = [*itertools.takewhile(only_makes, reversed(_above(program, first)))][::-1]
+    return next((each for each in makers if not _is_setting(program, each)), first)
+
+
+def _may_set_up(program: Program, call: ast.expr) -> bool:
+    """May it be the call of a library that settles how that works, for workers too?"""
+    if not isinstance(call, ast.Call) or program.qualified(call.func) in ("", "builtins.print"):
+        return False
+    return not any(isinstance(each, ast.Name) for given in arguments_of(call) for each in ast.walk(given))
+
+
+def _is_setting(program: Program, statement: ast.stmt) -> bool:
+    made = getattr(statement, "value", None)
+    if isinstance(made, ast.Call):
+        return program.qualified(made.func).startswith("argparse.") or "parse" in path_of(made.func)
+    return made is not None and (_is_constant(made) or isinstance(made, ast.Attribute))
 
 
 def _makes_model(program: Program, statement: ast.stmt) -> bool:

@@ -135,6 +135,9 @@ def _inline(trees: Trees, call: cst.Call, at: int, given: Given) -> cst.BasePare
 
 
 def _is_held(trees: Trees, call: cst.Call) -> bool:
-    start = trees.spans[call][0]
+    """Does it stand in another bracket that is opened on its line, or beside another one?"""
+    start, end = trees.spans[call]
     before = trees.text[trees.text.rfind("\n", 0, start) + 1 : start]
-    return sum(map(before.count, _OPEN)) > sum(map(before.count, _CLOSE))
+    behind = trees.text[end:].partition("\n")[0].partition("#")[0]
+    is_beside = not {*before}.isdisjoint(_CLOSE) or not {*behind}.isdisjoint(_OPEN)
+    return is_beside or sum(map(before.count, _OPEN)) > sum(map(before.count, _CLOSE))

@@ -88,7 +88,8 @@ LOOP = "from torch.utils.data import DataLoader\nloader = DataLoader(range(4), n
     ids=["crlf and tabs", "form feed", "strings over lines", "two statements on a line", "no final line break"],
 )
 def test_layout_survives(body: str, expected: str) -> None:
-    head = LOOP.replace("\n", "\r\n") if "\r" in body else LOOP
+    head = f"{LOOP}import sys\n"  # above which nothing moves
+    head = head.replace("\n", "\r\n") if "\r" in body else head
     assert fixed(head + body) == head + expected
 
 
