@@ -4,7 +4,7 @@
 
 Reports, where gradients are recorded and nobody differentiates the results,
 
-- loops that run a model in evaluation mode, which is set there, by all known callers, or by an object as it is made,
+- loops that run a model in evaluation mode, which is set there, or by all known callers,
 - functions that do, or whose name says so (`predict`, `sample_images`),
 - calls of a function that trains, with arguments that tell it not to (`run_epoch(loader, train=False)`, no optimizer),
 - loops that train in some phases only (`for phase in ["train", "val"]`).

@@ -5,9 +5,8 @@
 Reports `.item()` on a device tensor where it runs in every step of training or evaluation, or in every time step: in
 the loop itself, or in a function that it calls. Left alone are reads that are rare (below `if step % n == 0`,
 `if should_log`, at the last step, once an epoch or rollout), values that are on the host anyway, programs that run on
-the CPU alone, branches that only an export takes (`if self.onnx_trace`), or only CPU tensors (`if x.is_cpu`) where
-nothing is moved, full-batch training, actions that an environment's `step` needs, and the second read of a value in one
-iteration.
+the CPU alone, branches that only an export takes (`if self.onnx_trace`), full-batch training, actions that an
+environment's `step` needs, and the second read of a value in one iteration.
 
 ## Why it is slow
 
@@ -56,10 +55,10 @@ detached tensor to meters, choose with `torch.where`.
 A sum is kept on the device and read once after the loop, by its only reader or where the variable becomes the Python
 number that it was, also after zero iterations. Floats are added in 64 bits, as Python does: `exact`. It is `rounding`,
 and they are added as they are, unless the program itself names its devices as CUDA's or the host (Apple's have no
-64-bit floats), if the value is divided before it is added, or if it is added to a float tensor. It is `behaviour` if an
-integer would become a float, if a sum that begins as the integer 0 is shown or handed on as it is (without an iteration
-it would be 0.0), if the value's shape may change from iteration to iteration, which takes a `.reshape(())`, and where a
-sum of integers that aren't counts might pass 2**63.
+64-bit floats), or if the value is divided before it is added. It is `behaviour` if an integer would become a float, if
+a sum that begins as the integer 0 is shown or handed on as it is (without an iteration it would be 0.0), if the value's
+shape may change from iteration to iteration, which takes a `.reshape(())`, and where a sum of integers that aren't
+counts might pass 2**63.
 
 Numbers of one tensor that a loop over a range reads one by one, `ids[i].item()`, are copied in front of it, `exact`, no
 more of them than a loop counts to from 0; `.flatten()` stands where the tensor may have more axes. It is `behaviour` if
@@ -96,8 +95,7 @@ pairs; `tests/gpu/measure.py`): 64 small training steps that read the loss, the 
 the noise). Where launching kernels takes longer than running them, a wait costs little.
 One by one: 16,384 numbers of 8 tensors, one H200, 2026-11-28: 212.5 ms to 2.06 ms (113x; 85x to 154x in 11 pairs).
 Deferred: PyTorch-GAN's dcgan, its loader fixed, takes 1.020 times (1.014 to 1.025; 595 pairs of ten steps by turns, one
-H200, 2026-11-29) as long a step with its prints as with none. Where launches take the time, nothing is gained: 60 steps
-of another GAN took 303 ms where reads had taken 296 ms.
+H200, 2026-11-29) as long a step with its prints as with none. Where launches take the time, nothing is gained.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ a boolean mask, `unique`); indices and sizes (slices, `range`, Python's lists, `
 and tensors made of device scalars. The implicit ones are reported only where the value is certainly a tensor on the
 device. `x[mask] = 0.0`, masks that are integer indices, `torch.where(t.any(), ...)`, lengths for
 `pack_padded_sequence`, copies with `non_blocking=True`, actions for an environment, and reads that happen now and then
-are left alone. So are branches that only an export takes (`if self.onnx_trace`), and those that name the host (`if
-x.device.type == "cpu"`), unless they move something or assign what was tested. Python's `sum`, and walking over a
+are left alone. So are branches that only an export takes (`if self.onnx_trace`). Python's `sum`, and walking over a
 tensor's rows, launch work but read nothing.
 
 ## Why it is slow

@@ -24,7 +24,6 @@ _ELSEWHERE = re.compile(r"device|gpu|cuda|rank|parallel|prepare|accelerat|fabric
 _MOVES = frozenset({"to", "cuda", "cpu", "xpu", "to_empty"})
 _PLAIN = frozenset("train eval requires_grad_ apply share_memory".split())
 _SAME = _PLAIN | frozenset("float half double bfloat16".split())
-GIVE_BACK = _MOVES | _PLAIN  # the module that they are methods of
 _DEPTH = 6
 
 

@@ -79,7 +79,7 @@ def accumulation(program: Program, sync: Sync) -> Fix:
 
 def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: ast.expr) -> Fix:
     if not path:
-        return _part_of_tensor(program, read, statement, added)
+        raise Blocked("it is added to a part of a larger object")
     if not read.is_scalar:
         raise Blocked("a whole tensor is copied, not one number")
     if not read.converts_to:
@@ -218,16 +218,6 @@ def _kind_of_sum(program: Program, read: Read, starts: Sequence[int | float]) ->
 def _is_divided(program: Program, read: Read, added: ast.expr) -> bool:
     steps = (step for step, _ in way_to(program, read.top, added))
     return any(isinstance(step, ast.BinOp) and isinstance(step.op, ast.Div) for step in steps)
-
-
-def _part_of_tensor(program: Program, read: Read, statement: ast.stmt, added: ast.expr) -> Fix:
-    target = statement.target if isinstance(statement, ast.AugAssign) else None
-    if isinstance(target, ast.Subscript) and added is read.top and read.is_scalar and read.converts_to != "int":
-        value = program.value(target.value)
-        if value.on_device and value.sure:
-            change = rewrite(program, read.replaced(".detach()"))
-            return Fix("add on the device, where the sum is", Safety.ROUNDING, change)
-    raise Blocked("it is added to a part of a larger object")
 
 
 def _linear(program: Program, read: Read, added: ast.expr) -> Safety:

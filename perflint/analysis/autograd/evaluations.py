@@ -148,8 +148,7 @@ def _is_evaluation(program: Program, function: ast.FunctionDef) -> bool:
     if not _evaluates(program, function):
         return False
     is_named = _EVALUATION.search(function.name) is not None
-    is_told = modes == {False} and not program.get(TrainingModes).of_object(function)
-    return (is_named and is_told) or not any(each.fate in _OPEN for each in program.graph_uses(function))
+    return (is_named and modes == {False}) or not any(each.fate in _OPEN for each in program.graph_uses(function))
 
 
 def _is_named(program: Program, function: ast.FunctionDef, runs: set[ast.Call]) -> bool:

@@ -14,7 +14,7 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Graph
 from perflint.analysis.links import GradMode, Manner
 from perflint.syntax.scopes import arguments_of, bind, local_names, parameters_of
-from perflint.syntax.walk import FUNCTIONS, Function, last_name, method_of, own_nodes, path_of
+from perflint.syntax.walk import FUNCTIONS, Function, last_name, own_nodes, path_of
 
 _OFF = frozenset(f"torch.{name}" for name in "no_grad inference_mode autograd.no_grad autograd.inference_mode".split())
 _ON = frozenset({"torch.enable_grad", "torch.autograd.enable_grad"})
@@ -139,7 +139,7 @@ class TrainingModes:
 
     def at(self, node: ast.AST, depth: int = _DEPTH) -> dict[str, bool]:
         scope = self._program.function_of(node)
-        modes = self.of_object(scope) | self._by_callers(scope, depth) if scope is not None and depth else {}
+        modes = self._by_callers(scope, depth) if scope is not None and depth else {}
         for path, switches in self._of_scope(scope or self._program.tree).items():
             found = self._reaching(self._flow.graph(node), switches, node)
             if found:
@@ -207,23 +207,6 @@ class TrainingModes:
                 modes = {self.at(end, 0).get(path_of(_part(end, place))) for end in ends}
                 if path_of(part) and len(modes) == 1 and (mode := modes.pop()) is not None:
                     yield path_of(part), _Switch(call, mode)
-
-    def of_object(self, function: Function) -> dict[str, bool]:
-        """The modules that an object, itself none, puts into evaluation mode as it is made, for good."""
-        around = self._program.class_of(function)
-        made = method_of(around.node, "__init__") if around is not None and not around.is_a("module") else None
-        if made is None or made is function or "backward(" in self._program.text:
-            return {}
-        switched = [path for path in self._of_scope(made) if path.startswith("self.")]
-        return {path: False for path in switched if self._modes_of[path.rpartition(".")[2]] == {False}}
-
-    @cached_property
-    def _modes_of(self) -> Mapping[str, set[bool | None]]:
-        found: defaultdict[str, set[bool | None]] = defaultdict(set)
-        for call in self._program.of_type(ast.Call):
-            for path, switch in self._switched(call):
-                found[path.rpartition(".")[2]].add(switch.training)
-        return found
 
     def _by_callers(self, function: Function, depth: int) -> dict[str, bool]:
         found: list[dict[str, bool]] = []

@@ -57,15 +57,6 @@ class Origins:
     def calls(self, node: ast.AST) -> list[ast.Call]:
         return [origin for origin in self.of(node) if isinstance(origin, ast.Call)]
 
-    def sources(self, node: ast.expr) -> list[ast.expr]:
-        """The expressions whose values a name or attribute is given; empty where others are, too."""
-        found = list[_Part]()
-        for part, index in self._sources(node, None):
-            is_part = isinstance(part, ast.Tuple) and index is not None
-            found += self._sources(part, index) if is_part else [(part, index)]
-        whole = [part for part, index in found if index is None and isinstance(part, ast.expr)]
-        return whole if len(whole) == len(found) else []
-
     def given_at(self, site: ast.Call) -> Origins:
         """The same, as if what `site` calls were called there alone."""
         found = copy.copy(self)

@@ -27,7 +27,6 @@ from perflint.syntax.walk import (
 
 _RARE_NAME = re.compile(r"(^|_)(should|debug)(_|$)|^onnx_trace$")
 _FEW = 10  # steps
-_MOVES = frozenset({"cuda", "to"})
 _COMPILING = frozenset(
     {"torch.jit.is_scripting", "torch.jit.is_tracing", "torch.onnx.is_in_onnx_export", "torchvision._is_tracing"}
 )
@@ -134,12 +133,12 @@ def _skipped_before(program: Program, statement: ast.stmt) -> bool:
 
 
 def _is_rarely(program: Program, test: ast.expr, outcome: bool, branch: Sequence[ast.AST]) -> bool:
-    """Has the test this outcome, for which `branch` runs, only now and then, or but for what stays on the host?
+    """Has the test this outcome, for which `branch` runs, only now and then?
 
     Where gradients are accumulated, what runs once in n iterations is a step.
     """
     rarely = is_periodic(program, test) if outcome else is_mostly_true(program, test)
-    return (rarely and not _is_whole_step(program, branch)) or _stays_on_host(program, test, outcome, branch)
+    return rarely and not _is_whole_step(program, branch)
 
 
 def _is_whole_step(program: Program, branch: Sequence[ast.AST]) -> bool:
@@ -210,22 +209,8 @@ def _is_periodic_comparison(program: Program, test: ast.Compare) -> bool:
             return isinstance(op, ast.Lt | ast.LtE)
         if isinstance(op, ast.Lt | ast.LtE) and _is_few(program, right) and _is_counter(program, left):
             return True
-        if isinstance(op, ast.Gt | ast.GtE) and _is_length_walked(program, right) and _is_counter(program, left):
-            return True  # at the last
-        return asks_clock(program, test) or (isinstance(op, ast.Gt | ast.GtE) and _is_since_last(program, test))
+        return asks_clock(program, test)
     return False
-
-
-def _is_since_last(program: Program, test: ast.Compare) -> bool:
-    """Is it `t - self.last >= n`, for which the branch sets the mark anew?"""
-    passed = test.left
-    while isinstance(passed, ast.BinOp) and isinstance(passed.op, ast.Div | ast.FloorDiv):
-        passed = passed.left
-    mark = path_of(passed.right) if isinstance(passed, ast.BinOp) and isinstance(passed.op, ast.Sub) else ""
-    guard = next((each for each in program.ancestors(test) if isinstance(each, ast.If)), None)
-    nodes = (each for part in guard.body for each in ast.walk(part)) if mark and guard is not None else ()
-    targets = (target for each in nodes if isinstance(each, ast.Assign) for target in each.targets)
-    return integer(test.comparators[0]) != 0 and any(path_of(each) == mark for each in targets)
 
 
 def asks_clock(program: Program, node: ast.AST) -> bool:
@@ -238,13 +223,6 @@ def _is_few(program: Program, node: ast.expr) -> bool:
     if length is not None and length.args:
         return program.value(length.args[0]).kind is Kind.SEQUENCE
     return isinstance(number, int) and number <= _FEW
-
-
-def _is_length_walked(program: Program, node: ast.expr) -> bool:
-    length = program.call_of(node.left if isinstance(node, ast.BinOp) else node, "builtins.len")
-    measured = path_of(length.args[0]) if length is not None and length.args else ""
-    loops = [each for each in program.ancestors(node) if isinstance(each, ast.For)] if measured else []
-    return any(measured == path_of(part) for loop in loops for part in ast.walk(loop.iter))
 
 
 def _is_counter(program: Program, node: ast.expr) -> bool:
@@ -304,48 +282,6 @@ def _compares_a_period(program: Program, test: ast.expr) -> bool:
         parts = [_compares_a_period(program, each) for each in test.values]
         return any(parts) if isinstance(test.op, ast.And) else all(parts)
     return isinstance(test, ast.Compare) and is_periodic(program, test)
-
-
-def _stays_on_host(program: Program, test: ast.expr, outcome: bool, branch: Sequence[ast.AST]) -> bool:
-    tested = _of_host(program, test, outcome)
-    return bool(tested) and not any(_changes(part, tested) for part in branch)
-
-
-def _of_host(program: Program, test: ast.expr, outcome: bool) -> str:
-    """What is on the host if `test` has this outcome; empty if it names no host.
-
-    What is not on CUDA may be on another accelerator.
-    """
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return _of_host(program, test.operand, not outcome)
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And if outcome else ast.Or):
-        return next(filter(None, (_of_host(program, part, outcome) for part in test.values)), "")
-    if isinstance(test, ast.Attribute) and test.attr == "is_cpu" and outcome:
-        return path_of(test.value)
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        equal = isinstance(test.ops[0], ast.Eq if outcome else ast.NotEq)
-        path = path_of(test.left).removesuffix(".type")
-        if equal and path.rpartition(".")[2] == "device" and _names_host(program, test.comparators[0]):
-            return path.removesuffix(".device")
-    return ""
-
-
-def _names_host(program: Program, device: ast.expr) -> bool:
-    made = program.call_of(device, "torch.device")
-    named = made.args[0] if made is not None and made.args else device
-    return isinstance(named, ast.Constant) and named.value == "cpu"
-
-
-def _changes(part: ast.AST, tested: str) -> bool:
-    nodes = list(ast.walk(part))
-    is_moved = any(isinstance(node, ast.Attribute) and node.attr in _MOVES for node in nodes)
-    return is_moved or any(isinstance(node, ast.Assign) and _makes_another(node, tested) for node in nodes)
-
-
-def _makes_another(statement: ast.Assign, tested: str) -> bool:
-    targets = [each for target in statement.targets for each in ast.walk(target)]
-    is_target = any(isinstance(getattr(each, "ctx", None), ast.Store) and path_of(each) == tested for each in targets)
-    return is_target and not isinstance(statement.value, ast.Constant)
 
 
 def asks_for_setting(program: Program, test: ast.expr) -> bool:
