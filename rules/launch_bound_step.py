@@ -45,8 +45,9 @@ for images, labels in loader:
 
 ## Fix safety
 A candidate that waits for `--unsafe`, because the program then depends on perflint-torch: `exact` with SGD, `rounding`
-with other optimizers, which step in their capturable form. The first steps run eagerly and are watched; where a replay
-would do something else than the function, all steps stay eager, and a warning says why (`perflint docs tuning`).
+with other optimizers, which step in their capturable form, and `precision` where numbers that are annealed are given as
+tensors, of torch's default type. The first steps run eagerly and are watched; where a replay would do something else
+than the function, all steps stay eager, and a warning says why (`perflint docs tuning`).
 
 Of a policy that acts, `exact`, the statements become a function that computes what the environment is given; data of
 the host is copied in front of it, as `torch.Tensor(obs).to(device)`, and noise by `torch.normal`, which reads on the
@@ -58,9 +59,10 @@ step sets and is read later is returned. What the host reads in its middle, as b
 and read behind it, as are reports every hundred steps, and what is added up or kept in a list or a meter on the device;
 batches are copied in front of it, and chosen there but where whole numbers on the device choose rows. A report stays
 where it is if it raises for some numbers, as `math.exp(loss.item())` does, and the error is handled. A number that only
-the next step reads, such as `log_alpha.exp().item()`, stays on the device. A state that each step hands to the next
-one, which detaches it, is an argument and a result. Whether a distribution's arguments are valid is checked on the
-device: NaN raises the ValueError a step or two later, and behind the last step as the program ends.
+the next step reads, such as `log_alpha.exp().item()`, stays on the device; an annealed one that only scales tensors is
+given as a tensor. A state that each step hands to the next one, which detaches it, is an argument and a result. Whether
+a distribution's arguments are valid is checked on the device: NaN raises the ValueError a step or two later, and behind
+the last step as the program ends.
 
 Where the optimizer can't step in a graph, or something that can't be moved stands between the backward pass and its
 step, the forward and backward passes are one, `exact` with any optimizer, and the rest stays as it was: with a

@@ -219,6 +219,8 @@ def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
                   if isinstance(each.func, ast.Attribute)}  # fmt: skip
     is_exact = optimizers <= _EXACT and not any(region.kept for region in found)
     safety = Safety.EXACT if is_exact else Safety.ROUNDING  # of an optimizer in its capturable form, say
+    if any(each.scales for region in found for each in region.fetched):
+        safety = Safety.PRECISION  # the numbers have the bits of torch's default type
     title = "run the training step as one CUDA graph"
     if eager := found[0].eager:
         title = f"run the forward and backward passes as one CUDA graph, but not the optimizer's step ({eager})"

@@ -34,9 +34,11 @@ from perflint.transforms.capture.late import is_setting
 from perflint.transforms.collected import is_new
 from perflint.transforms.host_code import is_output, item_of
 from perflint.transforms.operations import Replace, expression
+from perflint.transforms.rewrite import name_of_torch
 
 _PLAIN = frozenset(f"builtins.{name}" for name in "isinstance tuple list type len zip range".split())
 HALF = ("autocast", "half", "float16")  # where a tensor is rounded before it is multiplied, and no number is
+_OTHER_FLOATS = (*HALF, "float64", "double")  # to which tensors round numbers in other ways
 Around = Loop | ast.FunctionDef  # the loop of a step, or the function that takes one when it is called
 _MAKERS = ("torch.", "numpy.", "random.", "builtins.")
 
@@ -134,10 +136,14 @@ def _names_alone(target: ast.expr) -> bool:
 
 @dataclass(frozen=True)
 class Fetched:
-    """An expression evaluated before the step, which takes it as an argument `name`."""
+    """An expression evaluated before the step, which takes it as an argument `name`.
+
+    A number that `scales` tensors becomes a tensor, as a graph belongs to one number.
+    """
 
     value: ast.expr
     name: str
+    scales: bool = False
 
 
 def fetched(program: Program, statement: ast.stmt, around: Around) -> Iterator[Fetched]:
@@ -213,6 +219,15 @@ def is_unconditional(program: Program, node: ast.AST, statement: ast.stmt) -> bo
         if isinstance(each, (ast.If, ast.IfExp, ast.BoolOp, ast.For, ast.While, ast.Lambda, *COMPREHENSIONS)):
             return False
     return True
+
+
+def scales(program: Program, name: ast.Name) -> bool:
+    around = program.parent(name)
+    if not isinstance(around, ast.BinOp) or not isinstance(around.op, ast.Add | ast.Sub | ast.Mult):
+        return False
+    value = program.value(around.right if around.left is name else around.left)
+    is_float = not any(each in program.text for each in _OTHER_FLOATS) and bool(name_of_torch(program))
+    return is_float and value.kind is Kind.TENSOR and value.place is not Place.HOST
 
 
 def only_fetches(program: Program, statement: ast.stmt, found: Sequence[Fetched]) -> bool:

@@ -188,7 +188,26 @@ def _is_steady(program: Program, node: ast.Attribute) -> bool:
         group = program.parent(node)  # of which a step changes the parameters alone
         key = program.parent(group) if isinstance(group, ast.Subscript) else None
         return isinstance(key, ast.Subscript) and program.value(key.slice).literal == "lr"
-    return program.value(node).kind is Kind.LIBRARY or is_setting(program, node)
+    is_buffer = program.value(node.value).kind is Kind.MODULE and node.attr in program.get(_fixed_buffers)
+    return is_buffer or program.value(node).kind is Kind.LIBRARY or is_setting(program, node)
+
+
+def _fixed_buffers(program: Program) -> frozenset[str]:
+    registered = (each for each in program.of_type(ast.Call) if receiver_of(each, "register_buffer") is not None)
+    names = {each.args[0].value for each in registered if each.args and isinstance(each.args[0], ast.Constant)}
+    uses = [each for each in program.of_type(ast.Attribute) if each.attr in names]
+    others = {each.attr for each in uses if not _is_computed_with(program, each)}
+    return frozenset(map(str, names - others)) if "buffers(" not in program.text else frozenset()
+
+
+def _is_computed_with(program: Program, node: ast.expr) -> bool:
+    around = program.parent(node)
+    if isinstance(around, ast.Subscript) and isinstance(around.ctx, ast.Load):
+        return _is_computed_with(program, around)
+    if isinstance(around, ast.Attribute):
+        entry = torch_ops.of_method(around.attr)
+        return entry is not None and not (entry.in_place or entry.does("view") or entry.does("keeping"))
+    return isinstance(around, ast.BinOp | ast.Compare)
 
 
 def is_setting(program: Program, node: ast.Attribute) -> bool:

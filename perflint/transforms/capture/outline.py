@@ -39,7 +39,7 @@ from perflint.transforms.operations import (
     statement,
     tuple_of,
 )
-from perflint.transforms.rewrite import Blocked, Taken, check_alone
+from perflint.transforms.rewrite import Blocked, Taken, check_alone, name_of_torch, shown
 
 _OF_HOST = (Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.LIBRARY, Kind.LOADER)
 _OF_TENSORS = (Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING, Kind.UNKNOWN, Kind.METHOD)
@@ -202,10 +202,18 @@ class Outline:
             code = ast.dump(each.value)
             if code not in found:
                 name = each.name if each.name not in used else self._taken.fresh(each.name)
-                found[code] = (name, again(each.value))
+                found[code] = (name, self._scale(each.value) if each.scales else again(each.value))
                 used.add(name)
                 self._taken.names.add(name)
         return found
+
+    def _scale(self, number: ast.expr) -> ast.expr:
+        for name in self._names:
+            if name.id in self.parameters and self.program.value(name).kind is Kind.TENSOR:
+                made = "{torch}.full((), {number}, device={name}.device)"
+                return expression(made, torch=reference(name_of_torch(self.program)), number=number, name=name.id)
+        reason = "is another number in each iteration: keep it in a tensor on the device, and write to that by `fill_`"
+        raise Blocked(f"{shown(self.program, number)} {reason}", number)
 
     def _check_writes(self) -> None:
         points = self.program.get(Memory).points_to(self.region.scope)

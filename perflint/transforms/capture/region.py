@@ -27,6 +27,7 @@ from perflint.transforms.capture.host_part import (
     is_within,
     kept,
     only_fetches,
+    scales,
 )
 from perflint.transforms.capture.late import Late, late
 from perflint.transforms.capture.parts import Part, names_in, runs, steps, sunk
@@ -181,7 +182,7 @@ class _Reader:
         parts = (each for each in own_nodes(around) if isinstance(each, ast.Attribute))
         self._assigned = {path_of(each) for each in parts if not isinstance(each.ctx, ast.Load)} - {""}
         self._graph = program.get(Flow).graph(block[0])
-        self._obstacles = obstacles
+        self._obstacles, self._is_training = obstacles, obstacles.trains and not obstacles.quiet
 
     def part(self, statement: ast.stmt) -> Part:
         part = Part(statement)
@@ -189,6 +190,7 @@ class _Reader:
             found = self._late(statement)
             is_needed = found is None or bool(found.reads)
             part.fetched = list(fetched(self._program, statement, self._around)) if is_needed else []
+            part.fetched += self._scaling(statement, part.fetched) if is_needed and self._is_training else []
             self._obstacles.opaque = {node for each in part.fetched for node in own_nodes(each.value)} | self._reads
             if part.fetched and only_fetches(self._program, statement, part.fetched):
                 value = shown(self._program, part.fetched[0].value)
@@ -201,6 +203,15 @@ class _Reader:
             part.blocked = None if part.is_early else blocked
             part.reason = blocked
         return part
+
+    def _scaling(self, statement: ast.stmt, known: Sequence[Fetched]) -> Iterator[Fetched]:
+        nodes = list(own_nodes(statement))
+        inside, gone = set(nodes), {node for each in known for node in own_nodes(each.value)} | self._reads
+        for node in nodes:
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in gone:
+                is_number = node.id not in self._kept and self._program.value(node).kind is Kind.NUMBER
+                if is_number and scales(self._program, node) and self._is_of_host(node, inside):
+                    yield Fetched(node, node.id, scales=True)
 
     def _is_of_step(self, statement: ast.stmt) -> bool:
         before = self._block[: self._block.index(statement)]
