@@ -128,7 +128,7 @@ def _filtered(loop: Evidence, states: set[str]) -> set[str]:
 
 def _by_carrier(loop: Evidence, states: set[str]) -> Verdict:
     if all(is_carried_by_rnn(loop.program, loop.flow, each) for each in states):
-        carrier = rnn_name(loop.flow)
+        carrier = rnn_name(loop.program, loop.flow)
         return VECTORIZABLE, f"nothing is carried but the state ({_quoted(states)}) of {carrier}"
     unseen = unseen_name(loop.program, loop.flow)
     through = f"`{unseen}`, which this file does not define" if unseen else "more than a torch RNN"
