@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from perflint import torch_ops
 from perflint.analysis.loops.header import split_axis, split_base, split_size
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.values.dtypes import is_wide_integer
+from perflint.analysis.values.dtypes import is_integer, is_wide_integer
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
@@ -99,8 +99,13 @@ def _range(index: Induction, node: ast.expr, *, kept: bool) -> Range:
     return Range(first, plus(index.stop, index.offset), None if index.offset else index.end, kept)
 
 
-def _is_basic_index(item: ast.expr) -> bool:
-    return isinstance(item, ast.Slice) or integer(item) is not None
+def dropped_axes(scope: Scope, node: ast.Subscript, items: Sequence[ast.expr]) -> list[ast.expr]:
+    """Those of an index's loop-invariant `items` that are integers; raises Blocked where others are no slices."""
+    check_invariant(scope, *items)
+    others = [each for each in items if not isinstance(each, ast.Slice)]
+    if not all(integer(each) is not None or is_integer(scope.program, each) for each in others):
+        raise Blocked(f"{shown(scope.program, node)} picks by more than numbers", node)
+    return others
 
 
 def sliced(scope: Scope, node: ast.Subscript) -> Batched:
@@ -111,18 +116,16 @@ def sliced(scope: Scope, node: ast.Subscript) -> Batched:
     found = ranges(scope, items)
     axis, steps = found[0] if len(found) == 1 else (0, None)
     others = items[:axis] + items[axis + 1 :]
-    if steps is None or not all(is_full(item) for item in items[:axis]) or scope.varies(*others):
+    if steps is None or scope.varies(*others):
         raise Blocked(f"{shown(scope.program, node)} is not one step of a sequence", node)
-    behind = items[axis + 1 :]
-    check_invariant(scope, *behind)
-    if not all(_is_basic_index(item) for item in behind):
-        raise Blocked(f"{shown(scope.program, node)} picks by more than numbers", node)
-    fewer = sum(integer(item) is not None for item in behind) + (0 if steps.kept else 1)
+    numbers = dropped_axes(scope, node, others)
+    fewer = len(numbers) + (0 if steps.kept else 1)
     code = scope.code(whole)
     of = f"{ast.unparse(code)} {fewer} {'' if isinstance(code, ast.Name) else scope.program.span(whole)}"
     parts = [item_code(scope, item) for item in items]
     parts[axis] = steps.slice(is_whole=_is_length(scope, whole, axis, steps))
-    step = Batched(indexed(code, parts), axis, len(items) - fewer, kept=steps.kept, of=of)
+    at = axis - sum(each in numbers for each in items[:axis])
+    step = Batched(indexed(code, parts), at, len(items) - fewer, kept=steps.kept, of=of)
     rank = scope.rank(whole)
     return step if rank is None else step.narrowed(rank - fewer, rank - fewer)
 
@@ -181,11 +184,9 @@ def part_of_step(scope: Scope, node: ast.Subscript, base: Batched) -> Batched:
     items = elements_of(node.slice)
     if scope.varies(*items):
         raise Blocked(f"{shown(scope.program, node)} picks something else in each step", node)
-    if not all(map(_is_basic_index, items)):
-        raise Blocked(f"{shown(scope.program, node)} picks by more than numbers", node)
-    check_invariant(scope, *items)
+    dropped = dropped_axes(scope, node, items)
     parts = [item_code(scope, item) for item in items]
-    numbers = [integer(item) is not None for item in items]
+    numbers = [item in dropped for item in items]
     if base.kept:
         return _part_of_kept(node, base, items, parts, numbers)
     at = base if base.axis <= len(items) and not any(numbers[: base.axis]) else base.at(0)
