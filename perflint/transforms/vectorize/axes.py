@@ -125,9 +125,13 @@ def reshaped(scope: Scope, operation: TorchCall, value: Batched) -> Batched:
     return Batched(code, one or 0, rank, rank, kept=one is not None, own=value.own)
 
 
-def with_axes_after(value: Batched, count: int) -> Batched:
+def with_axes_after(value: Batched, count: int, node: ast.AST) -> Batched:
     value = value.narrowed(count)  # or the step itself would fail
-    return value if value.axes_after >= count else value.in_front()
+    if value.axes_after >= count:
+        return value
+    if value.kept and value.axis:
+        raise Blocked(f"`{written(value)}` is not known to have an axis for features", node)
+    return value.in_front()
 
 
 def pointwise(scope: Scope, node: ast.expr, operands: list[ast.expr]) -> Batched:

@@ -152,7 +152,7 @@ def _of_module(scope: Scope, node: ast.Call, module: Module) -> Batched:
         return value.with_axes(1, code).computed(code, dense=True, fresh=True)
     if module.is_function(scope.program):
         is_linear, reads_axis = module.name == "Linear", module.reads_last_axis(scope.program)
-        value = with_axes_after(value, 1) if reads_axis else value
+        value = with_axes_after(value, 1, node) if reads_axis else value
         code, is_dense = _with_input(scope, node, value), is_linear or (value.dense and not reads_axis)
         is_input = module.name == "Identity"  # which gives what it is given
         return value.named(code) if is_input else value.computed(code, dense=is_dense, fresh=is_linear)
