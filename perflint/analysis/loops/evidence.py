@@ -274,6 +274,12 @@ class Evidence:
         """Does it compute more than tests, and numbers by which it picks from what is no tensor, such as letters?"""
         return not all(map(self._is_read, self.flow.operations))
 
+    @property
+    def is_captioned(self) -> bool:
+        """Does it keep text beside what it computes, as pictures are shown with?"""
+        calls = (each.node for each in self.flow.collected if isinstance(each.node, ast.Call))
+        return any(self.program.value(part).kind is Kind.STRING for call in calls for part in call.args)
+
     def _is_read(self, node: ast.expr) -> bool:
         child: ast.AST = node
         for around in self.program.ancestors(node):

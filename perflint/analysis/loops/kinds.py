@@ -170,7 +170,7 @@ def _independent(loop: Evidence) -> Verdict | None:
     flow = loop.flow
     if loop.states or not flow.operations or not flow.slices or not flow.collected or flow.chunks:
         return None
-    if not loop.computes:
+    if not loop.computes or loop.is_captioned:
         return None
     if all(each.offset is None for each in flow.slices) or not (loop.is_prepended or loop.counts_time):
         return None
