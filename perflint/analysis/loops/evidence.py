@@ -281,6 +281,9 @@ class Evidence:
         return any(self.program.value(part).kind is Kind.STRING for call in calls for part in call.args)
 
     def _is_read(self, node: ast.expr) -> bool:
+        operands = [node.left, node.right] if isinstance(node, ast.BinOp) else []
+        if any(torch_ops.does(name_called(each), "of_data") for each in operands):  # a copy of what the host has
+            return not all(self.program.value(each).kind is Kind.TENSOR for each in operands)
         child: ast.AST = node
         for around in self.program.ancestors(node):
             if isinstance(around, ast.If | ast.IfExp) and child is around.test:
