@@ -89,7 +89,8 @@ def _library(qualified: str, name: str, choice: bool, is_tensor: bool) -> CallSo
     head = qualified.partition(".")[0]
     if head in ("torch", "torchvision", "torchaudio"):
         entry = torch_ops.of_function(qualified)
-        quiet = entry is not None and bool(entry.traits & {"view", "factory"})
+        is_type = name.endswith("Tensor")  # `torch.LongTensor(words)` makes one of what the host has
+        quiet = is_type or (entry is not None and bool(entry.traits & {"view", "factory"}))
         return CallSort(
             choice=choice,
             cat=entry is not None and entry.name == "cat",
@@ -247,8 +248,8 @@ def is_carried_by_rnn(program: Program, flow: LoopFlow, name: str) -> bool:
     return all(id(read) in inside for read in flow.reads.get(name, ()))
 
 
-def rnn_name(flow: LoopFlow) -> str:
-    names = (path_of(call.node.func) for call in flow.calls if call.sort.model and call.direct)
+def rnn_name(program: Program, flow: LoopFlow) -> str:
+    names = (path_of(call.node.func) for call in flow.calls if call.direct and rnn_kind(program, call.node.func))
     return next(names, "the RNN")
 
 

@@ -16,6 +16,7 @@ from perflint.analysis.loops.header import is_rest
 from perflint.analysis.values.shape_rules import sized
 from perflint.analysis.values.shapes import axis_of
 from perflint.analysis.values.values import Kind, element_of
+from perflint.syntax.scopes import arguments_of
 from perflint.syntax.walk import Loop, assigned_values, integer, name_called, own_nodes, path_of, receiver_of
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -273,7 +274,16 @@ class Evidence:
         """Does it compute more than tests, and numbers by which it picks from what is no tensor, such as letters?"""
         return not all(map(self._is_read, self.flow.operations))
 
+    @property
+    def is_captioned(self) -> bool:
+        """Does it keep text beside what it computes, as pictures are shown with?"""
+        calls = (each.node for each in self.flow.collected if isinstance(each.node, ast.Call))
+        return any(self.program.value(part).kind is Kind.STRING for call in calls for part in call.args)
+
     def _is_read(self, node: ast.expr) -> bool:
+        operands = [node.left, node.right] if isinstance(node, ast.BinOp) else []
+        if any(torch_ops.does(name_called(each), "of_data") for each in operands):  # a copy of what the host has
+            return not all(self.program.value(each).kind is Kind.TENSOR for each in operands)
         child: ast.AST = node
         for around in self.program.ancestors(node):
             if isinstance(around, ast.If | ast.IfExp) and child is around.test:
@@ -290,7 +300,7 @@ class Evidence:
         """What is called and keeps a state.
 
         The function around sets that as it needs it, `self.decoder.h = zeros`, or `net.init_sequence()`; or a step has
-        no other use for a module, or for a method that is left to subclasses.
+        no other use for a module, or for a method that is left to subclasses; or tells it `t == 0`, which is first.
         """
         function = self.program.function_of(self.loop)
         calls = self.program.calls_in(function) if function is not None else ()
@@ -301,9 +311,12 @@ class Evidence:
         called = sorted(filter(None, (path_of(each.node.func) for each in self.models)))
         owners = (each.removesuffix(".forward") for each in called)
         found = next((each for each in owners if any(path.startswith(f"{each}.") for path in held)), "")
-        return found or next((path_of(each.node.func) for each in self.models if self._only_changes(each.node)), "")
+        return found or next((path_of(each.node.func) for each in self.models if self._keeps(each.node)), "")
 
-    def _only_changes(self, node: ast.Call) -> bool:
+    def _keeps(self, node: ast.Call) -> bool:
+        tests = [each for each in arguments_of(node) if isinstance(each, ast.Compare)]
+        if any(path_of(each.left) in self.header.indices for each in tests):
+            return True
         callee = self.program.callee(node)
         is_module = self.program.value(node.func).kind is Kind.MODULE or (callee is not None and is_abstract(callee))
         return is_module and self._is_statement(node)

@@ -128,7 +128,7 @@ def _filtered(loop: Evidence, states: set[str]) -> set[str]:
 
 def _by_carrier(loop: Evidence, states: set[str]) -> Verdict:
     if all(is_carried_by_rnn(loop.program, loop.flow, each) for each in states):
-        carrier = rnn_name(loop.flow)
+        carrier = rnn_name(loop.program, loop.flow)
         return VECTORIZABLE, f"nothing is carried but the state ({_quoted(states)}) of {carrier}"
     unseen = unseen_name(loop.program, loop.flow)
     through = f"`{unseen}`, which this file does not define" if unseen else "more than a torch RNN"
@@ -170,7 +170,7 @@ def _independent(loop: Evidence) -> Verdict | None:
     flow = loop.flow
     if loop.states or not flow.operations or not flow.slices or not flow.collected or flow.chunks:
         return None
-    if not loop.computes:
+    if not loop.computes or loop.is_captioned:
         return None
     if all(each.offset is None for each in flow.slices) or not (loop.is_prepended or loop.counts_time):
         return None

@@ -95,9 +95,9 @@ def kind_by_usage(name: str, attributes: Set[str]) -> Value:
     if _CALLED in attributes:
         return Value(Kind.MODULE, sure=False)
     role = _role(attributes, called="train" in attributes)
-    if role is not None:
-        return role if role.kind is not Kind.TENSOR or all(map(_has_tensor, attributes)) else UNKNOWN
-    return by_name(name) or (tensor(Place.UNKNOWN) if any(map(is_tensor_only, attributes)) else UNKNOWN)
+    if role is None:
+        role = by_name(name) or (tensor(Place.UNKNOWN) if any(map(is_tensor_only, attributes)) else UNKNOWN)
+    return role if role.kind is not Kind.TENSOR or all(map(_has_tensor, attributes)) else UNKNOWN
 
 
 def roles(file: Walk) -> dict[str, Value]:

@@ -77,8 +77,10 @@ def _of_super(evaluator: Evaluator, node: ast.Call) -> Value | None:
 
 def _rebind(evaluator: Evaluator, node: ast.Call, value: Value) -> None:
     """After a method changed its object, or told what it is: bind its name, or attribute, anew."""
-    if isinstance(node.func, ast.Attribute) and path_of(node.func.value):  # not so for `add = rows.append`
-        evaluator.assign(node.func.value, value)
+    changed = node.func.value if isinstance(node.func, ast.Attribute) else None  # not so for `add = rows.append`
+    is_list_in_it = isinstance(changed, ast.Subscript) and value.kind is Kind.SEQUENCE
+    if changed is not None and (path_of(changed) or is_list_in_it):
+        evaluator.assign(changed, value)
     elif _is_sliced(node) and path_of(whole := node.func.value.value):  # type: ignore[attr-defined]
         evaluator.assign(whole, value)
 
@@ -221,6 +223,8 @@ def _on_mapping(evaluator: Evaluator, owner: Value, name: str, node: ast.Call, a
 
 def _on_sequence(evaluator: Evaluator, owner: Value, name: str, node: ast.Call, arguments: Arguments) -> Value:
     if name in ("append", "add", "insert", "appendleft", "extend") and arguments.positional:
+        if name == "extend" and arguments.positional[0].items == ():
+            return NONE
         item = element_of(arguments.positional[0]) if name == "extend" else arguments.positional[-1]
         empty = owner.items == () or owner.item is None
         _rebind(evaluator, node, sequence_of(item if empty else join(owner.item or UNKNOWN, item)))

@@ -148,9 +148,8 @@ def sequence_of(item: Value) -> Value:
 def mapping(entries: Iterable[tuple[Constant, Value]], *, complete: bool = True) -> Value:
     """A mapping with at least these entries; `complete`: and no others."""
     pairs = dict(entries)
-    return Value(
-        Kind.MAPPING, sure=complete, items=tuple(pairs.values()), keys=tuple(pairs), item=join_all(pairs.values())
-    )
+    item = join_all(pairs.values()) if pairs else None
+    return Value(Kind.MAPPING, sure=complete, items=tuple(pairs.values()), keys=tuple(pairs), item=item)
 
 
 def join_all(values: Iterable[Value]) -> Value:
@@ -215,7 +214,8 @@ def _join_mappings(a: Value, b: Value) -> Value:
     entries = a.entries
     for key, value in b.entries.items():
         entries[key] = join(entries[key], value) if key in entries else value
-    return mapping(entries.items(), complete=a.sure and b.sure)
+    items = [each.item for each in (a, b) if each.item is not None]
+    return mapping(entries.items(), complete=a.sure and b.sure)._replace(item=join_all(items) if items else None)
 
 
 def _join_libraries(a: Value, b: Value) -> Value:

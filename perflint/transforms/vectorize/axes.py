@@ -129,9 +129,9 @@ def with_axes_after(value: Batched, count: int, node: ast.AST) -> Batched:
     value = value.narrowed(count)  # or the step itself would fail
     if value.axes_after >= count:
         return value
-    if value.kept:
+    if value.kept and value.axis:
         raise Blocked(f"`{written(value)}` is not known to have an axis for features", node)
-    return value.at(0)
+    return value.in_front()
 
 
 def pointwise(scope: Scope, node: ast.expr, operands: list[ast.expr]) -> Batched:

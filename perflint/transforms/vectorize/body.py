@@ -11,7 +11,7 @@ from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import defaults_of
 from perflint.syntax.walk import PlainLoop, elements_of, integer, own_nodes, path_of
-from perflint.transforms.operations import assignment, expression, reference
+from perflint.transforms.operations import FIT, assignment, expression, in_rows, reference
 from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize import calls, rnns
 from perflint.transforms.vectorize.axes import mapped, pointwise, product
@@ -304,7 +304,7 @@ def _chosen(scope: Scope, node: ast.Call, function: ast.FunctionDef, choice: ast
     where = f", in_dims=({', '.join(axes)},)" if "None" in axes else ""
     codes = [each.in_front().code if isinstance(each, Batched) else each.code for each in given]
     template = f"{{torch}}.vmap({{f}}{where})({{*given}})"
-    code = expression(template, torch=scope.facts.torch, f=scope.code(node.func), given=codes)
+    code = in_rows(expression(template, torch=scope.facts.torch, f=scope.code(node.func), given=codes), FIT)
     return Batched(code, 0, min(each.least for each in ways), max(each.most for each in ways), own=True)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from perflint import torch_ops
 from perflint.analysis.memory.dispatch import is_scripted
 from perflint.analysis.values.operations import TorchCall
 from perflint.analysis.values.shape import axes_for
 from perflint.analysis.values.values import Kind
+from perflint.syntax.scopes import keyword_of
 from perflint.syntax.walk import integer
 from perflint.transforms.operations import FIT, call_like, expression, in_rows
 from perflint.transforms.rewrite import Blocked, shown
@@ -40,6 +42,7 @@ from perflint.transforms.vectorize.values import MANY, Batched, Invariant, Value
 _EMBEDDING = frozenset({"num_embeddings", "embedding_dim", "padding_idx", "device", "dtype"})
 
 _OF_CLASSES = ("cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss")
+_TO_OTHERS = frozenset({"cast", "move"})
 _ALONG = frozenset({"same_shape", "reduction"})  # of one axis, where they are told which
 _OLD_REDUCTION = frozenset({"reduce", "size_average"})
 
@@ -88,8 +91,8 @@ def _check(scope: Scope, operation: TorchCall) -> None:
 def _of_one(scope: Scope, operation: TorchCall) -> Value:
     sets_shape, changes_axis = operation.name in ("view", "reshape"), operation.name in ("squeeze", "unsqueeze")
     is_exchange = operation.name == "transpose"
-    is_plain = not operation.arguments and not operation.call.keywords
-    is_cast = operation.does.does("cast") and is_plain and scope.program.value(operation.call).kind is Kind.TENSOR
+    is_cast = bool(operation.traits & _TO_OTHERS) and keyword_of(operation.call, "memory_format") is None
+    is_cast = is_cast and scope.program.value(operation.call).kind is Kind.TENSOR
     is_along = not operation.traits.isdisjoint(_ALONG) and not operation.does.does("pairing")
     is_cast = is_cast or viewed_whole(scope, operation.call) is not None
     if operation.tensor is None or not (sets_shape or changes_axis or is_along or is_exchange or is_cast):
@@ -97,9 +100,9 @@ def _of_one(scope: Scope, operation: TorchCall) -> Value:
     value = scope.tensor(operation.tensor)
     if sets_shape and isinstance(value, Batched):
         return reshaped(scope, operation, value)
-    value = _alone(scope, operation, value)
+    value = _alone(scope, operation, value, may_be_tensors=is_cast)
     if is_cast:
-        return value.named(scope.code(operation.call, {operation.tensor: value.code}))
+        return replace(value, code=scope.code(operation.call, {operation.tensor: value.code}))
     if is_exchange:
         return exchanged(scope, operation, value)
     return with_axis(operation, value) if changes_axis else along(scope, operation, value)
@@ -109,11 +112,12 @@ def _operands(operation: TorchCall) -> list[ast.expr]:
     return [*([] if operation.tensor is None else [operation.tensor]), *operation.arguments]
 
 
-def _alone(scope: Scope, operation: TorchCall, value: Batched | Invariant) -> Batched:
+def _alone(scope: Scope, operation: TorchCall, value: Batched | Invariant, *, may_be_tensors: bool = False) -> Batched:
     others = [*operation.arguments, *(each.value for each in operation.call.keywords)]
+    kinds = () if may_be_tensors else (Kind.TENSOR, Kind.UNKNOWN)  # whose type or place alone is taken
     if not isinstance(value, Batched) or scope.varies(*operation.arguments):
         raise no_rule(operation)
-    if any(scope.program.value(each).kind in (Kind.TENSOR, Kind.UNKNOWN) for each in others):
+    if any(scope.program.value(each).kind in kinds for each in others):
         raise no_rule(operation)
     check_invariant(scope, *operation.arguments)
     return value

@@ -29,9 +29,9 @@ from perflint.transforms.operations import (
     statement,
 )
 from perflint.transforms.rewrite import Blocked, check_alone
-from perflint.transforms.vectorize.indexing import item_code, ranges
+from perflint.transforms.vectorize.indexing import dropped_axes, item_code, ranges
 from perflint.transforms.vectorize.scope import Appended, Line, Scope, appended
-from perflint.transforms.vectorize.values import Batched, indexed, is_full
+from perflint.transforms.vectorize.values import Batched, indexed
 
 _REPEATS = (*LOOPS, *FUNCTIONS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _NARROW = frozenset({"int", "short", "uint8", "uint16", "uint32", "int8", "int16", "int32", "bool"})
@@ -118,20 +118,23 @@ def _slot(scope: Scope, node: ast.Assign, target: ast.Subscript) -> ast.stmt:
         raise Blocked(f"`{path}` is not known to be a tensor", node)
     items = elements_of(target.slice)
     found = ranges(scope, items)
-    if len(found) != 1 or sum(map(is_full, items)) != len(items) - 1:
+    if len(found) != 1 or scope.varies(*(each for each in items if each is not items[found[0][0]])):
         raise Blocked("what is written to is not one step of a tensor", node)
     axis, steps = found[0]
+    numbers = dropped_axes(scope, target, items[:axis] + items[axis + 1 :])
     value, rank = scope.tensor(node.value), scope.rank(target.value)
     if not isinstance(target.value, ast.Name) or not _is_unshared(scope, path):
         raise Blocked(f"`{path}` may share its memory with another tensor", node)
-    if not isinstance(value, Batched) or rank is None or value.kept != steps.kept:
+    at = axis - sum(each in numbers for each in items[:axis])
+    is_slot = isinstance(value, Batched) and value.kept == steps.kept and (not value.kept or value.axis == at)
+    if not isinstance(value, Batched) or rank is None or not is_slot:
         raise Blocked(f"it is not known whether a step fills a slot of `{path}`", node)
-    if value.rank != rank - (0 if value.kept else 1):
+    if value.rank != rank - len(numbers) - (0 if value.kept else 1):
         raise Blocked(f"it is not known whether a step fills a slot of `{path}`", node)
     parts = [item_code(scope, item) for item in items]
     parts[axis] = steps.slice()
     slot = indexed(expression(path), parts)
-    return statement("{slot} = {x}", slot=slot, x=value.code if value.kept else value.at(axis).code)
+    return statement("{slot} = {x}", slot=slot, x=value.at(at).code)
 
 
 def _grow(scope: Scope, node: ast.stmt, grown: Growth) -> ast.stmt:

@@ -36,7 +36,7 @@ from perflint.transforms.operations import (
 from perflint.transforms.remedy import Remedy
 from perflint.transforms.rewrite import Blocked, check_alone, of_torch, rewrite, shown
 from perflint.transforms.vectorize.body import lift, lift_body
-from perflint.transforms.vectorize.indexing import with_targets
+from perflint.transforms.vectorize.head import with_targets
 from perflint.transforms.vectorize.modules import intercepts, is_told_by_class
 from perflint.transforms.vectorize.peel import peeled
 from perflint.transforms.vectorize.results import check_apart, stacked
