@@ -9,7 +9,6 @@ from enum import Enum
 from functools import lru_cache, reduce
 from typing import NamedTuple, TypeVar
 
-
 Enumeration = TypeVar("Enumeration", bound=Enum)
 
 
