@@ -23,7 +23,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 Node = TypeVar("Node", bound=ast.AST)
 Item = TypeVar("Item", bound=Hashable)
 
-_place = attrgetter("lineno", "col_offset")
+place_of = attrgetter("lineno", "col_offset")
 _LEAVES = frozenset(
     "ctx op ops id attr arg kind name names module level simple conversion is_async type_comment type_ignores asname"
     " rest kwd_attrs".split()
@@ -79,7 +79,7 @@ class Walk:
             cls = node.__class__
             of_type[cls].append(node)
             if cls in _MIXED and _is_mixed(node):
-                below = sorted(children(node), key=_place, reverse=True)
+                below = sorted(children(node), key=place_of, reverse=True)
                 parents.update(dict.fromkeys(below, node))
                 stack += below
                 continue
@@ -105,7 +105,7 @@ class Walk:
     def of_type(self, *classes: type[Node]) -> Sequence[Node]:
         if classes not in self._sorted:
             found = [node for cls in classes for node in self._walked[1].get(cls, ())]
-            self._sorted[classes] = sorted(found, key=_place) if len(classes) > 1 else found
+            self._sorted[classes] = sorted(found, key=place_of) if len(classes) > 1 else found
         return self._sorted[classes]  # type: ignore[return-value]
 
     def plain_loops(self) -> Sequence[PlainLoop]:
