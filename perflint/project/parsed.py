@@ -9,7 +9,7 @@ from perflint.analysis.links import ALONE, Context
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
 
-_MOST = 1_300_000  # characters, whose syntax takes some 50 MB
+_MOST = 3_000_000  # characters, whose syntax takes some 90 MB
 
 
 class Parsed:

@@ -254,7 +254,7 @@ def returned_values(function: ast.AST | None) -> list[ast.expr]:
     return [each.value for each in returns if each.value is not None]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)  # of a file or two: those of more would keep their trees alive
 def _remembered(root: ast.AST) -> Sequence[ast.AST]:
     return _own_nodes(root)
 
