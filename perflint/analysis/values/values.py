@@ -18,7 +18,8 @@ def quick(enumeration: type[Enumeration]) -> type[Enumeration]:
     Their hash is that of any object, as an Enum's own is a function of Python.
     """
     enumeration.__hash__ = object.__hash__  # type: ignore[method-assign]
-    return type(enumeration.__name__, (), {each.name: each for each in enumeration})
+    members = {each.name: each for each in enumeration}
+    return type(enumeration.__name__, (), {"__doc__": enumeration.__doc__, **members})
 
 
 @quick
