@@ -24,7 +24,7 @@ Node = TypeVar("Node", bound=ast.AST)
 Item = TypeVar("Item", bound=Hashable)
 Value = TypeVar("Value")
 
-_place = attrgetter("lineno", "col_offset")
+place_of = attrgetter("lineno", "col_offset")
 _LEAVES = frozenset(
     "ctx op ops id attr arg kind name names module level simple conversion is_async type_comment type_ignores asname"
     " rest kwd_attrs".split()
@@ -80,7 +80,7 @@ class Walk:
             cls = node.__class__
             of_type[cls].append(node)
             if cls in _MIXED and _is_mixed(node):
-                below = sorted(children(node), key=_place, reverse=True)
+                below = sorted(children(node), key=place_of, reverse=True)
                 parents.update(dict.fromkeys(below, node))
                 stack += below
                 continue
@@ -106,7 +106,7 @@ class Walk:
     def of_type(self, *classes: type[Node]) -> Sequence[Node]:
         if classes not in self._sorted:
             found = [node for cls in classes for node in self._walked[1].get(cls, ())]
-            self._sorted[classes] = sorted(found, key=_place) if len(classes) > 1 else found
+            self._sorted[classes] = sorted(found, key=place_of) if len(classes) > 1 else found
         return self._sorted[classes]  # type: ignore[return-value]
 
     def plain_loops(self) -> Sequence[PlainLoop]:
@@ -256,7 +256,7 @@ def returned_values(function: ast.AST | None) -> list[ast.expr]:
     return [each.value for each in returns if each.value is not None]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)  # of a file or two: those of more would keep their trees alive
 def _remembered(root: ast.AST) -> Sequence[ast.AST]:
     return _own_nodes(root)
 

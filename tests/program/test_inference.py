@@ -66,3 +66,10 @@ def test_a_class_that_takes_the_place_of_its_base_is_none_of_its_bases() -> None
     )
     assert [describe(program.value(node.args[0])) for node, _ in expectations(program, "reveal")]
     assert program.base_names(next(iter(program.of_type(ast.ClassDef))))[:1] != ("@Linear",)
+
+
+def test_the_calls_of_a_function_stand_in_source_order_whichever_was_reached_first() -> None:
+    lines = ["def helper(x): return x", "def unused(x): return helper(x)", "def used(x): return helper(x)", "used(1)"]
+    program = Program("\n".join(lines))
+    helper = next(iter(program.of_type(ast.FunctionDef)))
+    assert [each.lineno for each in program.call_sites(helper)] == [2, 3]

@@ -34,7 +34,7 @@ from perflint.analysis.values.values import (
     parts_of,
     sequence_of,
 )
-from perflint.syntax.walk import TRIES, bindings_of, last_name, path_of
+from perflint.syntax.walk import TRIES, bindings_of, last_name, path_of, place_of
 
 ROUNDS = 2
 _EVALUATIONS_PER_ROUND = 3  # of one function, each time its arguments turn out to be more than was known
@@ -63,6 +63,8 @@ class Executor(Evaluator):
             while pending := [info for info in self.functions.values() if info.round != self.round]:
                 for info in pending:  # evaluating one may define more of them, or call others
                     self._update(info)
+        for info in self.functions.values():
+            info.call_sites.sort(key=place_of)
 
     # -- functions
 

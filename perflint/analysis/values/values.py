@@ -39,6 +39,8 @@ class Kind(Enum):
 class Place(Enum):
     """Where a tensor lives."""
 
+    __hash__ = object.__hash__  # as above
+
     UNKNOWN = "unknown"
     HOST = "host"
     DEVICE = "device"
