@@ -13,7 +13,8 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.links import Heat
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.values.operations import Move, TorchCall, is_option, moves_first, numbers, operation
+from perflint.analysis.values.numbers import is_option, numbers
+from perflint.analysis.values.operations import Move, TorchCall, moves_first, operation
 from perflint.analysis.values.operations import move as moves
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.source import Safety

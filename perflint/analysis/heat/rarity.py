@@ -10,7 +10,7 @@ from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
-from perflint.analysis.values.operations import is_option
+from perflint.analysis.values.numbers import is_option
 from perflint.analysis.values.values import LIKELY_HOST_TENSOR, Kind
 from perflint.syntax.walk import (
     FUNCTIONS,
