@@ -74,6 +74,7 @@ _MESSAGES = {
     "index": "a device tensor as index or size makes the host wait in every iteration",
     "list": "making a tensor of device scalars makes the host wait for each of them, in every iteration",
     "cpu": "a copy to the host makes it wait for the device in every iteration",
+    "type": "a type of the host's copies the tensor there, and makes the host wait for the device in every iteration",
 }
 
 

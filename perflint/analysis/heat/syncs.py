@@ -165,6 +165,8 @@ def _of_method(program: Program, call: ast.Call, func: ast.Attribute) -> Iterato
         return
     elif name == "to" and (_names_host(call) if owner.is_blank else _is_brought_home(program, call, owner)):
         kind = "cpu"
+    elif name == "type" and _is_brought_home(program, call, owner):
+        kind = "type"
     elif torch_ops.does(name, "counting"):
         if _waits(torch_ops.of_method(name)):
             yield from _at_method(program, call, func, name, explicit=False)
