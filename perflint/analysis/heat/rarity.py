@@ -143,11 +143,12 @@ def _is_rarely(program: Program, test: ast.expr, outcome: bool, branch: Sequence
 
 
 def _is_whole_step(program: Program, branch: Sequence[ast.AST]) -> bool:
-    loop = next((each for each in program.ancestors(branch[0]) if isinstance(each, LOOPS)), None) if branch else None
-    inside = {node for part in branch for node in ast.walk(part) if _steps(program, node)} if loop is not None else ()
-    if loop is None or not inside:
+    above = program.ancestors(branch[0]) if branch else ()
+    around = next((each for each in above if isinstance(each, (*LOOPS, *FUNCTIONS))), None)  # a method of a loop's, too
+    inside = {node for part in branch for node in ast.walk(part) if _steps(program, node)} if around is not None else ()
+    if around is None or not inside:
         return False
-    others = {ast.unparse(node) for node in own_nodes(loop) if node not in inside and _steps(program, node)}
+    others = {ast.unparse(node) for node in own_nodes(around) if node not in inside and _steps(program, node)}
     return any(ast.unparse(node) not in others for node in inside)
 
 
