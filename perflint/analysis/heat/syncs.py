@@ -93,7 +93,9 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
     head, _, rest = name.partition(".")
     if head == "torch":
         last = rest.rpartition(".")[2]
-        is_waiting = torch_ops.does(last, "counting") and bool(call.args) and _waits(torch_ops.of_function(name))
+        is_counting = torch_ops.does(last, "counting") and _waits(torch_ops.of_function(name))
+        is_where = last == "where" and len(call.args) == 1 and not call.keywords  # which gives indices
+        is_waiting = is_where or (is_counting and bool(call.args))
         if call.args and _BUILDERS.match(name):
             yield from _of_builder(program, call)
         if is_waiting and program.value(call.args[0]).on_device:  # for certain: the function takes nothing but tensors
