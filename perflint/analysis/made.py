@@ -126,7 +126,9 @@ def _started(program: Program, call: ast.Call, move: ast.Call, around: tuple[ast
         return _joined(program, call.args[0], move, around)
     if found is None or not (kind := _kind(found)):
         return None
-    nothing = len(found.arguments) == 1 and integer(found.arguments[0]) == 0
+    sizes = [part for each in found.arguments for part in elements_of(each)]
+    is_sized = {"sized", "taking_sizes"} <= found.traits or len(sizes) == 1
+    nothing = is_sized and any(integer(each) == 0 for each in sizes)
     told = {each.arg for each in found.call.keywords} - _KEYWORDS  # where, or of which numbers
     safety = Safety.BEHAVIOUR if kind == "random" else Safety.EXACT
     return Made(found.call, found.name, kind, safety) if not nothing and not told else None
@@ -245,9 +247,10 @@ def _counts(program: Program, node: ast.AST, around: tuple[ast.AST, ...] = ()) -
 
 def _is_setting(program: Program, node: ast.Attribute) -> bool:
     """Is it an option, or what an object was told when it was made, and no tensor as far as is known?"""
-    is_own = path_of(node.value) == "self" and program.value(node).kind is Kind.UNKNOWN
-    kept = (each for each in program.get(Origins).of(node) if each is not node) if is_own else ()
-    return is_option(program, node) or (is_own and all(isinstance(each, ast.arg) for each in kept))
+    is_own = path_of(node.value) == "self" and program.value(node).kind in (Kind.UNKNOWN, Kind.METHOD)
+    kept = [each for each in program.get(Origins).of(node) if each is not node] if is_own else []
+    told = [isinstance(each, ast.arg) or (isinstance(each, ast.expr) and is_option(program, each)) for each in kept]
+    return is_option(program, node) or (bool(told) and all(told))
 
 
 def _made_apart(program: Program, node: ast.expr, move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:
