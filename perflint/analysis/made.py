@@ -25,6 +25,7 @@ _COUNTING = frozenset({"builtins.range", "builtins.reversed"})
 _OF_ARRAYS = frozenset(f"torch.{name}" for name in "from_numpy tensor as_tensor Tensor FloatTensor LongTensor".split())
 _FOLLOWED = frozenset({"view", "random", "cast", "copying", "pointwise"})
 _LOST = frozenset("to_host counting measuring move indexing updating replacing applying joining".split())
+_SIZED = frozenset({"taking_sizes", "filling", "line"})
 _KEYWORDS = frozenset("size fill_value n m start end step steps low high dtype requires_grad".split())
 
 
@@ -161,7 +162,8 @@ def _is_of_sizes(program: Program, node: ast.expr, around: tuple[ast.expr, ...] 
 
 def _makes(name: str) -> bool:
     entry = torch_ops.of_function(f"torch.{name}")
-    return entry is not None and "factory" in entry.traits and "random" not in entry.traits
+    is_sized = entry is not None and not entry.traits.isdisjoint(_SIZED)  # unlike numpy.asarray
+    return entry is not None and is_sized and "factory" in entry.traits and "random" not in entry.traits
 
 
 def _reshapes(method: str) -> bool:
@@ -343,7 +345,7 @@ def _is_handed_on(program: Program, name: ast.Name, move: ast.Call) -> bool:
 
 
 def _kind(found: TorchCall) -> str:
-    if "factory" not in found.traits or found.traits.isdisjoint(("taking_sizes", "filling", "line")):
+    if "factory" not in found.traits or found.traits.isdisjoint(_SIZED):
         return ""
     if "random" in found.traits:
         return "random"
