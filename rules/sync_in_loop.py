@@ -7,12 +7,12 @@ Reports, in code that runs in every step or time step, reads of device tensors o
 truth of a tensor in `if`, `while`, `assert`, `and`, `not` and comprehensions; printing and formatting; `add_scalar` of
 a writer; `math` functions; Python's `max`, `min` and `sorted`, which compare; sizes that depend on values (`nonzero`,
 `torch.where(t)`, `masked_select`, reading with a boolean mask, `unique`); indices and sizes (slices, `range`, Python's
-lists, `torch.zeros` and `view` with a tensor); and tensors made of device scalars. The implicit ones are reported only where the value is certainly a tensor on the
-device. `x[mask] = 0.0`, masks that are integer indices, `torch.where(t.any(), ...)`, lengths for
-`pack_padded_sequence`, copies with `non_blocking=True`, actions for an environment, and reads that happen now and then
-are left alone. So are branches that only an export takes (`if self.onnx_trace`), and those that name the host (`if
-x.device.type == "cpu"`), unless they move something or assign what was tested. Python's `sum`, and walking over a
-tensor's rows, launch work but read nothing.
+lists, `torch.zeros` and `view` with a tensor); and tensors made of device scalars. The implicit ones are reported only
+where the value is certainly a tensor on the device. `x[mask] = 0.0`, masks that are integer indices,
+`torch.where(t.any(), ...)`, lengths for `pack_padded_sequence`, copies with `non_blocking=True`, actions for an
+environment, and reads that happen now and then are left alone. So are branches that only an export takes (`if
+self.onnx_trace`), and those that name the host (`if x.device.type == "cpu"`), unless they move something or assign what
+was tested. Python's `sum`, and walking over a tensor's rows, launch work but read nothing.
 
 ## Why it is slow
 
