@@ -64,7 +64,8 @@ from perflint.analysis.modules import Optimized, Placed, Placement, optimized
 from perflint.analysis.program import Effect, Fate, GradMode, GraphUse, Heat, Kind, LoopKind, Place, Program, Value
 from perflint.analysis.values.attention import Attention, attentions
 from perflint.analysis.values.dtypes import is_integer
-from perflint.analysis.values.operations import Move, Numbers, TorchCall, is_number, move, numbers, operation
+from perflint.analysis.values.numbers import Numbers, is_number, numbers
+from perflint.analysis.values.operations import Move, TorchCall, move, operation
 from perflint.analysis.values.shape import Shape
 from perflint.analysis.values.shapes import Shapes
 from perflint.engine.fix import comments as _comments

@@ -6,8 +6,8 @@ Reports loops over the first axis of a tensor, at places that run in every step,
 `x[i]`, `x[i:i + 1]` or walk `zip(x, y)`, compute, and add up, append, or write to `out[i]`; and `torch.stack([f(x[i])
 for i in range(len(x))])`. *mask*: the loop only fills each row with a constant, from or up to its length. Left alone
 are loops whose samples differ otherwise in size or course (`x[i, :lengths[i]]`, a nested loop, an `if` that does more
-than choose what is written), that hand something from one sample to the next, or walk lists of tensors or texts; loops
-over time, which `decode-loop` reports; and tests.
+than choose what is written), that hand something from one sample to the next, or walk lists of tensors or texts; masks
+that are made on the host; loops over time, which `decode-loop` reports; and tests.
 
 ## Why it is slow
 

@@ -74,11 +74,15 @@ class EvalWithoutNoGrad(Rule):
     triggers = (".eval()", ".train(False)", ".data", ".item()", ".numpy()", "argmax", "save_image")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        """The first loop stands for a function that only evaluates."""
+        """The first loop stands for a function that only evaluates, and for those that only such loops call."""
         found: set[ast.AST] = set()
-        for node, place in () if program.is_test else api.evaluations(program):
+        evaluations = [] if program.is_test else [*api.evaluations(program)]
+        all_places = {each for pair in evaluations for each in pair}
+        for node, place in evaluations:
             inside = {each for each in found if node in program.ancestors(each)}
-            if inside or found & {place, node, *program.ancestors(node)}:
+            sites = program.call_sites(node) if isinstance(node, ast.FunctionDef) else ()
+            is_part = bool(sites) and all((all_places - {node}) & {*program.ancestors(each)} for each in sites)
+            if inside or is_part or found & {place, node, *program.ancestors(node)}:
                 continue
             found |= {place, node}
             fixes, blocked = api.tried(_fix, program, place)

@@ -66,7 +66,7 @@ _OBSTACLES = {"device": "the loop over the loader is to move the batch", "file":
 class HeavyGetitem(Rule):
     group = "data"
     severity = Severity.ADVICE
-    triggers = ("__getitem__", "collate")
+    triggers = ("__getitem__", "ollat")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         is_other = program.is_test or not ("torch" in program.text or program.may_use_device)

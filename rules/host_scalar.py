@@ -118,7 +118,8 @@ def _stands_in(program: Program, call: ast.Call) -> bool:
     guard = program.parent(statement)
     if any(isinstance(each, ast.IfExp) for each in program.ancestors(call)):
         return True
-    if isinstance(guard, ast.If) and not api.asks_for_setting(program, guard.test):
+    is_behind = isinstance(guard, ast.If) and statement in guard.orelse and isinstance(guard.body[-1], ast.Break)
+    if isinstance(guard, ast.If) and not is_behind and not api.asks_for_setting(program, guard.test):
         return not _is_alone(program, call, statement)
     if isinstance(statement, ast.Return) and function is not None:
         return sum(isinstance(each, ast.Return) for each in api.own_nodes(function)) > 1

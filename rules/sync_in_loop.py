@@ -3,15 +3,15 @@
 ## What it does
 
 Reports, in code that runs in every step or time step, reads of device tensors other than by `.item()`: the copies
-`.cpu()`, `.to("cpu")`, `.tolist()`; the conversions `float(t)`, `int(t)`, `bool(t)`; the truth of a tensor in `if`,
-`while`, `assert`, `and`, `not` and comprehensions; printing and formatting; `add_scalar` of a writer; `math` functions;
-Python's `max`, `min` and `sorted`, which compare; sizes that depend on values (`nonzero`, `masked_select`, reading with
-a boolean mask, `unique`); indices and sizes (slices, `range`, Python's lists, `torch.zeros` and `view` with a tensor);
-and tensors made of device scalars. The implicit ones are reported only where the value is certainly a tensor on the
-device. `x[mask] = 0.0`, masks that are integer indices, `torch.where(t.any(), ...)`, lengths for
-`pack_padded_sequence`, copies with `non_blocking=True`, actions for an environment, and reads that happen now and then
-are left alone. So are branches that only an export takes (`if self.onnx_trace`). Python's `sum`, and walking over a
-tensor's rows, launch work but read nothing.
+`.cpu()`, `.to("cpu")`, `.tolist()`, `.type(torch.FloatTensor)`; the conversions `float(t)`, `int(t)`, `bool(t)`; the
+truth of a tensor in `if`, `while`, `assert`, `and`, `not` and comprehensions; printing and formatting; `add_scalar` of
+a writer; `math` functions; Python's `max`, `min` and `sorted`, which compare; sizes that depend on values (`nonzero`,
+`torch.where(t)`, `masked_select`, reading with a boolean mask, `unique`); indices and sizes (slices, `range`, Python's
+lists, `torch.zeros` and `view` with a tensor); and tensors made of device scalars. The implicit ones are reported only
+where the value is certainly a tensor on the device. `x[mask] = 0.0`, masks that are integer indices,
+`torch.where(t.any(), ...)`, lengths for `pack_padded_sequence`, copies with `non_blocking=True`, actions for an
+environment, and reads that happen now and then are left alone. So are branches that only an export takes (`if
+self.onnx_trace`). Python's `sum`, and walking over a tensor's rows, launch work but read nothing.
 
 ## Why it is slow
 
@@ -73,6 +73,7 @@ _MESSAGES = {
     "index": "a device tensor as index or size makes the host wait in every iteration",
     "list": "making a tensor of device scalars makes the host wait for each of them, in every iteration",
     "cpu": "a copy to the host makes it wait for the device in every iteration",
+    "type": "a type of the host's copies the tensor there, and makes the host wait for the device in every iteration",
 }
 
 

@@ -45,7 +45,7 @@ from collections.abc import Iterator, Sequence
 from perflint import api
 from perflint.api import Finding, Kind, Options, Place, Program, Rule, Severity
 
-_CLOCKS = frozenset(f"time.{each}" for each in ("time", "perf_counter", "monotonic", "time_ns", "perf_counter_ns"))
+_CLOCKS = frozenset(f"time.{each}" for each in "time perf_counter monotonic clock time_ns perf_counter_ns".split())
 _CLOCKS |= {"timeit.default_timer"}
 _OF_TRAINING = frozenset({"zero_grad", "train", "eval", "append", "set_epoch", "step"})
 _WAITS = frozenset({"synchronize", "wait", "join", "barrier", "spawn", "numpy", "elapsed_time", "block_until_ready"})
@@ -60,7 +60,7 @@ class UnsynchronizedTiming(Rule):
     group = "measure"
     severity = Severity.ADVICE
     needs_gpu = True
-    triggers = ("time()", "perf_counter", "monotonic", "time_ns()", "default_timer")
+    triggers = ("time()", "clock()", "perf_counter", "monotonic", "time_ns()", "default_timer")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         is_left_alone = program.is_test or not program.may_use_device

@@ -616,6 +616,10 @@ def score(loader):
     model.eval()
     for x, y in loader:
         print(features(x.cuda()).argmax(0).tolist())
+
+
+model.eval()
+best = features(torch.zeros(2).cuda()).argmax(0)
 """
 LAYER = NET + "    def __init__(self):\n        self.layer = torch.nn.Linear(2, 2)\n        self.parts = {{}}\n\n"
 LAYER += "    def forward(self, x):\n        out = self.layer(x)\n        {}\n        return out.tanh()\n"

@@ -13,7 +13,8 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.links import Heat
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.values.operations import Move, TorchCall, is_option, moves_first, numbers, operation
+from perflint.analysis.values.numbers import is_option, numbers
+from perflint.analysis.values.operations import Move, TorchCall, moves_first, operation
 from perflint.analysis.values.operations import move as moves
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.source import Safety
@@ -24,6 +25,7 @@ _COUNTING = frozenset({"builtins.range", "builtins.reversed"})
 _OF_ARRAYS = frozenset(f"torch.{name}" for name in "from_numpy tensor as_tensor Tensor FloatTensor LongTensor".split())
 _FOLLOWED = frozenset({"view", "random", "cast", "copying", "pointwise"})
 _LOST = frozenset("to_host counting measuring move indexing updating replacing applying joining".split())
+_SIZED = frozenset({"taking_sizes", "filling", "line"})
 _KEYWORDS = frozenset("size fill_value n m start end step steps low high dtype requires_grad".split())
 
 
@@ -122,7 +124,9 @@ def _started(program: Program, call: ast.Call, move: ast.Call, around: tuple[ast
         return _joined(program, call.args[0], move, around)
     if found is None or not (kind := _kind(found)):
         return None
-    nothing = len(found.arguments) == 1 and integer(found.arguments[0]) == 0
+    sizes = [part for each in found.arguments for part in elements_of(each)]
+    is_sized = {"sized", "taking_sizes"} <= found.traits or len(sizes) == 1
+    nothing = is_sized and any(integer(each) == 0 for each in sizes)
     told = {each.arg for each in found.call.keywords} - _KEYWORDS  # where, or of which numbers
     safety = Safety.BEHAVIOUR if kind == "random" else Safety.EXACT
     return Made(found.call, found.name, kind, safety) if not nothing and not told else None
@@ -155,7 +159,8 @@ def _is_of_sizes(program: Program, node: ast.expr, around: tuple[ast.expr, ...] 
 
 def _makes(name: str) -> bool:
     entry = torch_ops.of_function(f"torch.{name}")
-    return entry is not None and "factory" in entry.traits and "random" not in entry.traits
+    is_sized = entry is not None and not entry.traits.isdisjoint(_SIZED)  # unlike numpy.asarray
+    return entry is not None and is_sized and "factory" in entry.traits and "random" not in entry.traits
 
 
 def _reshapes(method: str) -> bool:
@@ -241,9 +246,10 @@ def _counts(program: Program, node: ast.AST, around: tuple[ast.AST, ...] = ()) -
 
 def _is_setting(program: Program, node: ast.Attribute) -> bool:
     """Is it an option, or what an object was told when it was made, and no tensor as far as is known?"""
-    is_own = path_of(node.value) == "self" and program.value(node).kind is Kind.UNKNOWN
-    kept = (each for each in program.get(Origins).of(node) if each is not node) if is_own else ()
-    return is_option(program, node) or (is_own and all(isinstance(each, ast.arg) for each in kept))
+    is_own = path_of(node.value) == "self" and program.value(node).kind in (Kind.UNKNOWN, Kind.METHOD)
+    kept = [each for each in program.get(Origins).of(node) if each is not node] if is_own else []
+    told = [isinstance(each, ast.arg) or (isinstance(each, ast.expr) and is_option(program, each)) for each in kept]
+    return is_option(program, node) or (bool(told) and all(told))
 
 
 def _made_apart(program: Program, node: ast.expr, move: ast.Call, around: tuple[ast.expr, ...]) -> Made | None:
@@ -321,7 +327,7 @@ def _is_handed_on(program: Program, name: ast.Name, move: ast.Call) -> bool:
 
 
 def _kind(found: TorchCall) -> str:
-    if "factory" not in found.traits or found.traits.isdisjoint(("taking_sizes", "filling", "line")):
+    if "factory" not in found.traits or found.traits.isdisjoint(_SIZED):
         return ""
     if "random" in found.traits:
         return "random"

@@ -12,7 +12,8 @@ from perflint.analysis.memory.dispatch import registers_hooks
 from perflint.analysis.memory.view_writes import asks_for_layout
 from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.attention import Attention, factors
-from perflint.analysis.values.operations import is_number, operation
+from perflint.analysis.values.numbers import is_number
+from perflint.analysis.values.operations import operation
 from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.scopes import bind
 from perflint.syntax.source import Fix, Safety

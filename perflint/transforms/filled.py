@@ -12,7 +12,8 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import is_integer
-from perflint.analysis.values.operations import Move, Numbers, is_number, move
+from perflint.analysis.values.numbers import Numbers, is_number
+from perflint.analysis.values.operations import Move, move
 from perflint.syntax.source import Fix, Safety
 from perflint.syntax.walk import own_nodes, path_of
 from perflint.transforms.operations import Replace, expression

@@ -16,7 +16,7 @@ from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import Program
 from perflint.analysis.values.codes import named_functions
 from perflint.analysis.values.dtypes import INTEGER, number_kind
-from perflint.analysis.values.operations import is_number
+from perflint.analysis.values.numbers import is_number
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import own_nodes, path_of, receiver_of
 from perflint.transforms.operations import Replace, expression

@@ -56,7 +56,8 @@ def findings(folder: Path, paths: list[str], rules: str) -> Iterator[tuple[str, 
         if run.returncode not in (0, 1) and not run.stdout:
             sys.exit(f"{folder}: exit {run.returncode}: {run.stderr[-500:]}")
         for found in json.loads(run.stdout):
-            yield RULE_OF.get(found["code"], found["code"]), str(Path(found["path"])), found["line"]
+            line = found["line"] + 1000 * (found.get("cell") or 0)
+            yield RULE_OF.get(found["code"], found["code"]), str(Path(found["path"])), line
 
 
 def main() -> None:

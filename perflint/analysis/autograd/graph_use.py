@@ -30,6 +30,7 @@ _KEEPING = frozenset({"append", "extend", "insert", "appendleft", "add", "setdef
 _ALSO = frozenset({"add", "update"})  # of metrics, too
 _STOPS = (ast.Compare, ast.Expr, ast.Assert, ast.While, ast.If, ast.Raise, ast.Slice)
 _PLAIN = re.compile(r"%[sr]|\{[^{}:]*\}|\{[^{}]*![sra]")  # shows all of a tensor, which a format of numbers refuses to
+_FIELD = re.compile(r"\{(?::[^{}]*)?\}")
 _BUILTINS = frozenset(
     "float int bool complex len sum max min abs any all round zip enumerate list tuple set dict range reversed sorted"
     " isinstance type map filter iter next super".split()
@@ -192,9 +193,12 @@ class _Walk:
         elif not isinstance(parent, _STOPS):
             self._end(parent, Fate.LOST)
 
-    def _formatted(self, node: ast.expr, pattern: ast.expr) -> None:
-        is_number = isinstance(pattern, ast.Constant) and not _PLAIN.search(str(pattern.value))
-        if not is_number:
+    def _formatted(self, node: ast.expr, pattern: ast.expr, shown: ast.expr | None = None) -> None:
+        text = str(pattern.value) if isinstance(pattern, ast.Constant) else "{}"
+        fields, given = _FIELD.findall(text), getattr(node, "args", [])
+        if shown in given and len(fields) == len(given):
+            text = fields[given.index(shown)]
+        if _PLAIN.search(text):
             self._end(node, Fate.OBSERVED)
 
     def _attribute(self, parent: ast.Attribute, calls: Calls) -> None:
@@ -231,7 +235,7 @@ class _Walk:
             if may_count:
                 self._end(call, Fate.OBSERVED)
         elif isinstance(call.func, ast.Attribute) and call.func.attr == "format":
-            self._formatted(call, call.func.value)
+            self._formatted(call, call.func.value, node)
         elif node in call.args[:1] and self.program.drops_elsewhere(call):
             self.cuts.append(call)
             return

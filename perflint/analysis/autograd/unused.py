@@ -191,6 +191,7 @@ class Unstepped:
 
     def __init__(self, program: Program) -> None:
         self._program = program
+        self._found: dict[ast.AST, ast.Call | None] = {}
 
     @cached_property
     def _modules(self) -> dict[str, set[str]]:
@@ -208,6 +209,12 @@ class Unstepped:
 
     def backward_of(self, run: ast.Call) -> ast.Call | None:
         """The first backward pass along the graph of `run`, if all gradients are zeroed before they are used."""
+        if run not in self._found:
+            self._found[run] = None
+            self._found[run] = self._backward_of(run)
+        return self._found[run]
+
+    def _backward_of(self, run: ast.Call) -> ast.Call | None:
         program, module = self._program, path_of(run.func)
         if not any(module in paths for paths in self._modules.values()):
             return None
@@ -222,7 +229,8 @@ class Unstepped:
         program, pending = self._program, dict.fromkeys(given)
         for each in (nodes := list(pending)):
             may_be_leaf = isinstance(each, ast.Attribute) or "requires_grad" in ast.unparse(each)
-            if may_be_leaf or program.get(Effects).of(each, Effect.RUNS_MODULE):
+            runs = program.get(Effects).of(each, Effect.RUNS_MODULE)
+            if may_be_leaf or not all(isinstance(run, ast.Call) and self.backward_of(run) for run in runs):
                 return True
             names = [part for part in ast.walk(each) if isinstance(part, ast.Name)]
             tensors = (name for name in names if name is each or program.value(name).kind is Kind.TENSOR)

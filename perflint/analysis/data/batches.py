@@ -154,10 +154,15 @@ def samples(program: Program) -> list[Sample]:
     handed = _collating(program)
     found = []
     for function in program.of_type(ast.FunctionDef):
-        is_batch = "collate" in function.name or function in handed
+        is_batch = "collate" in function.name or function in handed or _is_collator(program, function)
         if is_batch or _gives_samples(program, function):
             found.append(Sample(function, is_batch, tuple(_work(program, function))))
     return found
+
+
+def _is_collator(program: Program, function: ast.FunctionDef) -> bool:
+    around = program.class_around(function) if function.name == "__call__" else None
+    return around is not None and "collator" in around.name.lower()
 
 
 def _collating(program: Program) -> set[ast.AST]:

@@ -9,7 +9,7 @@ from functools import partial
 
 from perflint import torch_ops
 from perflint.analysis.autograd.effects import runs_module
-from perflint.analysis.call_graph import CallGraph
+from perflint.analysis.call_graph import CallGraph, is_abstract, overridden
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.occurrences import computed_of, reads
 from perflint.analysis.values.values import Kind
@@ -105,8 +105,8 @@ def draws_data(program: Program, node: ast.Call) -> bool:
         if getattr(program.function_of(node), "name", "") == "forward":
             return False
         return is_random or callee.name == "builtins.next" or callee.name.startswith(("random.", "numpy.random."))
-    if program.callee(node) is not None:
-        return False
+    if (function := program.callee(node)) is not None:
+        return is_abstract(function) and _draws_elsewhere(program, node)
     name = name_called(node)
     is_frame = name == "read" and not node.args  # of a video
     is_named = is_frame or "sample" in name or "next" in name
@@ -114,8 +114,9 @@ def draws_data(program: Program, node: ast.Call) -> bool:
 
 
 def _draws_elsewhere(program: Program, node: ast.Call) -> bool:
-    program.asked.draws.update(program.targets(node))
-    return any(summary.draws for summary in program.summaries(node))
+    others = (*overridden(program, node),)
+    program.asked.draws.update((*program.targets(node), *others))
+    return any(summary.draws for summary in program.summaries(node, others))
 
 
 _BATCH = re.compile(r"(^|_)batch$")

@@ -10,7 +10,7 @@ from perflint.analysis.autograd.effects import steps_optimizer
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
-from perflint.analysis.values.operations import is_option
+from perflint.analysis.values.numbers import is_option
 from perflint.analysis.values.values import LIKELY_HOST_TENSOR, Kind
 from perflint.syntax.walk import (
     FUNCTIONS,
@@ -142,11 +142,12 @@ def _is_rarely(program: Program, test: ast.expr, outcome: bool, branch: Sequence
 
 
 def _is_whole_step(program: Program, branch: Sequence[ast.AST]) -> bool:
-    loop = next((each for each in program.ancestors(branch[0]) if isinstance(each, LOOPS)), None) if branch else None
-    inside = {node for part in branch for node in ast.walk(part) if _steps(program, node)} if loop is not None else ()
-    if loop is None or not inside:
+    above = program.ancestors(branch[0]) if branch else ()
+    around = next((each for each in above if isinstance(each, (*LOOPS, *FUNCTIONS))), None)  # a method of a loop's, too
+    inside = {node for part in branch for node in ast.walk(part) if _steps(program, node)} if around is not None else ()
+    if around is None or not inside:
         return False
-    others = {ast.unparse(node) for node in own_nodes(loop) if node not in inside and _steps(program, node)}
+    others = {ast.unparse(node) for node in own_nodes(around) if node not in inside and _steps(program, node)}
     return any(ast.unparse(node) not in others for node in inside)
 
 

@@ -93,7 +93,9 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
     head, _, rest = name.partition(".")
     if head == "torch":
         last = rest.rpartition(".")[2]
-        is_waiting = torch_ops.does(last, "counting") and bool(call.args) and _waits(torch_ops.of_function(name))
+        is_counting = torch_ops.does(last, "counting") and _waits(torch_ops.of_function(name))
+        is_where = last == "where" and len(call.args) == 1 and not call.keywords  # which gives indices
+        is_waiting = is_where or (is_counting and bool(call.args))
         if call.args and _BUILDERS.match(name):
             yield from _of_builder(program, call)
         if is_waiting and program.value(call.args[0]).on_device:  # for certain: the function takes nothing but tensors
@@ -165,6 +167,8 @@ def _of_method(program: Program, call: ast.Call, func: ast.Attribute) -> Iterato
         return
     elif name == "to" and (_names_host(call) if owner.is_blank else _is_brought_home(program, call, owner)):
         kind = "cpu"
+    elif name == "type" and _is_brought_home(program, call, owner):
+        kind = "type"
     elif torch_ops.does(name, "counting"):
         if _waits(torch_ops.of_method(name)):
             yield from _at_method(program, call, func, name, explicit=False)

@@ -322,11 +322,12 @@ class Loops:
         return is_elsewhere or (callee is not None and self.evaluates_once(callee))
 
     def evaluates_once(self, function: Function) -> bool:
-        """Does it run a model outside of loops, without gradients?"""
+        """Does it run a model without gradients, for one sample: outside of loops, but for those over time?"""
         runs = (
             [each for each in self._program.calls_in(function) if self._runs_model(each)] if self._may_evaluate else []
         )
-        loops = (each for each in own_nodes(function) if isinstance(each, LOOPS)) if runs else ()
+        inside = own_nodes(function) if runs else ()
+        loops = (each for each in inside if isinstance(each, LOOPS) and self.kind(each) is not LoopKind.TIME)
         return not {each for loop in loops for each in own_nodes(loop)}.issuperset(runs)
 
     def _may_be_model(self, node: ast.Call) -> bool:

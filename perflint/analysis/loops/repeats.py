@@ -17,7 +17,7 @@ from perflint.analysis.ir.occurrences import dependents, reads
 from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.loops.header import is_next
 from perflint.analysis.values.shapes import Shapes
-from perflint.analysis.values.values import Kind
+from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.walk import elements_of, nodes_below, path_of, receiver_of, root_of, text_of, variables_in
 
 _DIFFERING = frozenset("tolist split nms checkpoint isinstance".split())
@@ -239,7 +239,8 @@ def filled_mask(program: Program, loop: ast.For) -> ast.expr | None:
         return None
     is_filled = all(_is_measured_row(each, counted, own) for each in filled)
     is_all = all(any(_fills(each)) or _only_measures(program, each, own) for each in loop.body)
-    return root if is_filled and is_all and program.value(root).kind is Kind.TENSOR else None
+    mask = program.value(root)  # on the host, filling rows launches nothing
+    return root if is_filled and is_all and mask.kind is Kind.TENSOR and mask.place is not Place.HOST else None
 
 
 def _enumerated(program: Program, loop: ast.For) -> str:

@@ -246,7 +246,7 @@ def joined(environments: list[dict[str, Value]]) -> dict[str, Value]:
 STEP_METHODS = frozenset(
     {"forward", "loss", "training_step", "validation_step", "test_step", "predict_step", "train_step"}
 )
-TRAINER_STEPS = frozenset({"compute_loss", "training_step", "prediction_step"})  # of a trainer of transformers
+TRAINER_STEPS = frozenset({"compute_loss", "training_step", "_training_step", "prediction_step"})  # of transformers
 _ANNOTATIONS = {"int": NUMBER, "float": NUMBER, "bool": NUMBER, "str": STRING}
 _CLASSES = {
     **dict.fromkeys(("Tensor", "FloatTensor", "BoolTensor"), TENSOR),

@@ -193,6 +193,8 @@ class Evaluator(ABC):
             if torch_ops.of_method(name) is None and not base.sure:
                 if torch_ops.of_distribution(name) is not None:  # which is what the model gave, then
                     return Value(Kind.METHOD, name=name, owner=Value(Kind.OTHER, base.place, name="distribution"))
+                if name == "items":  # of a mapping
+                    return Value(Kind.METHOD, name=name, owner=Value(Kind.MAPPING, sure=False, item=base))
                 return base._replace(dtype="", item=None)  # outputs.loss: a part of what a model gave
             return Value(Kind.METHOD, name=name, owner=base)
         if entry.result == "tensor":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 
 from perflint import torch_ops
@@ -34,6 +35,7 @@ from perflint.torch_ops import libraries
 
 _SPELLED = {"decode": STRING, "batch_decode": sequence_of(STRING)}  # what tokenizers make of numbers
 _MAY_HOLD_TENSORS = (Kind.TENSOR, Kind.UNKNOWN, Kind.SEQUENCE, Kind.MAPPING)
+_OF_HOST = re.compile(r"torch\.[A-Z]\w*Tensor")
 _INTEGERS = frozenset("int8 int16 short int32 int int64 long".split())
 MODULE_SELF = frozenset(
     "to cuda cpu train eval half float double bfloat16 requires_grad_ apply share_memory compile".split()
@@ -142,6 +144,8 @@ def _on_tensor(owner: Value, name: str, arguments: Arguments) -> Value:
         return tensor(owner.place, dtype="bool")
     if name == "type" and not arguments.all:
         return STRING
+    if name == "type" and _OF_HOST.fullmatch(arguments.all[0].name or str(arguments.all[0].literal)):
+        return tensor(Place.HOST, sure=owner.sure)
     entry = torch_ops.of_method(name)
     if entry is None:
         return owner._replace(dtype="") if not owner.sure else UNKNOWN

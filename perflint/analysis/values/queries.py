@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from perflint import torch_ops
+from perflint.analysis.call_graph import is_abstract
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Heat
 from perflint.analysis.loops.flow import LoopKind
@@ -29,6 +30,7 @@ from perflint.syntax.walk import (
 _READING_FUNCTIONS = frozenset(f"builtins.{name}" for name in "float int bool max min sorted print str".split())
 _BRANCHES, _VARIABLES = (ast.If, ast.While), (ast.Name, ast.Attribute)
 _MOVES = (".to(", ".cuda(")
+_DEPTH = 3  # of calls between a loop and a method that subclasses define
 _OPEN = frozenset({Kind.UNKNOWN, Kind.METHOD, Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING})  # what may be a tensor
 
 
@@ -49,16 +51,24 @@ def result_queries(program: Program, reaching: Reaching) -> tuple[tuple[str, ...
 def step_queries(program: Program, reaching: Reaching) -> tuple[str, ...]:
     """The functions of other files that would make a loop around their call one of steps if they trained.
 
-    And all that a script calls, which may train as a whole.
+    And all that a script calls, which may train as a whole, and what is given an optimizer.
     """
-    found = (targets for node, targets in reaching if program.is_script or _is_looped(program, node))
+    found = (targets for node, targets in reaching if program.is_script or _may_step(program, node))
     return tuple(sorted({target for targets in found for target in targets}))
 
 
-def _is_looped(program: Program, node: ast.Call) -> bool:
+def _may_step(program: Program, node: ast.Call) -> bool:
+    given = any(program.value(each).kind is Kind.OPTIMIZER for each in arguments_of(node))
+    return given or _is_looped(program, node)
+
+
+def _is_looped(program: Program, node: ast.Call, depth: int = _DEPTH) -> bool:
+    """Is it in a loop that may be one of steps, or what subclasses do for a method that is called in one?"""
+    callee = program.callee(node)
     for parent in program.ancestors(node):
         if isinstance(parent, FUNCTIONS):
-            return False
+            is_left = depth > 0 and (depth < _DEPTH or (callee is not None and is_abstract(callee)))
+            return is_left and any(_is_looped(program, site, depth - 1) for site in program.call_sites(parent))
         if isinstance(parent, LOOPS):
             return program.loop_kind(parent) is LoopKind.OTHER and program.heat(parent) is Heat.ONCE
     return False
