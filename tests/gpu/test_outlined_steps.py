@@ -21,7 +21,7 @@ STEMS = [
     ("launch_bound_step/steps", 15),
     ("launch_bound_step/reported", 3),
     ("launch_bound_step/settings", 6),
-    ("launch_bound_step/carried", 10),
+    ("launch_bound_step/carried", 14),
     ("launch_bound_step/distributions", 1),
     ("launch_bound_step/acting", 4),
     ("launch_bound_step/collected", 4),
