@@ -15,7 +15,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.links import LOADERS
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.scopes import bind, keyword_of
-from perflint.syntax.walk import is_false, method_of, path_of, receiver_of, text_of
+from perflint.syntax.walk import Function, is_false, last_name, method_of, own_nodes, path_of, receiver_of, text_of
 
 _GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Prefetch)\w*Loader$")
 _OTHERS = "jittor|mindspore|mxnet|oneflow|paddle|torch"  # whose classes of this name are known, or are not torch's
@@ -153,10 +153,12 @@ class Loaders:
         return around is not None and any(is_loader_class(self._program.qualified(base)) for base in around.bases)
 
     def takes_options(self, node: ast.ClassDef) -> bool:
-        """Is it a class of loaders that are built as torch's are, by its constructor?"""
+        """Is it a class of loaders that are built as torch's are, by its constructor or one that hands all on?"""
         lineage = self._program.lineage(node)
         bases = (base for each in lineage for base in self._program.base_names(each))
-        return any(map(is_loader_class, bases)) and not any(method_of(each, "__init__") for each in lineage)
+        own = [found for each in lineage if (found := method_of(each, "__init__")) is not None]
+        is_walked_otherwise = bool(own) and any(method_of(each, "__iter__") for each in lineage)
+        return any(map(is_loader_class, bases)) and all(map(_hands_on, own)) and not is_walked_otherwise
 
     # -- what they are told
 
@@ -208,6 +210,15 @@ class Loaders:
 
 def _given(call: ast.Call, name: str, offset: int) -> ast.expr | None:
     return bind(call, (*("",) * offset, *_PARAMETERS)).get(name)
+
+
+def _hands_on(constructor: Function) -> bool:
+    named = [each.arg for each in constructor.args.args[1:]]
+    rest = constructor.args.kwarg.arg if constructor.args.kwarg is not None else ""
+    calls = (each for each in own_nodes(constructor) if isinstance(each, ast.Call) and last_name(each) == "__init__")
+    is_spread = any(each.arg is None and path_of(each.value) == rest for call in calls for each in call.keywords)
+    is_used = any(option in ast.unparse(constructor) for option in _OPTIONS)
+    return is_spread and tuple(named) == _PARAMETERS[: len(named)] and not is_used
 
 
 def is_loader_class(name: str) -> bool:
