@@ -86,6 +86,9 @@ def made_on_host(program: Program, node: ast.expr, move: ast.Call, around: tuple
     found = operation(program, node)
     if found is None or found.tensor is None or ("move" in found.traits and moves(program, node) is not None):
         return None
+    if found.name == "scatter" and any(_is_fetched(each) for part in found.arguments for each in ast.walk(part)):
+        scattered = _then(made_on_host(program, found.tensor, move, around), Safety.EXACT)
+        return replace(scattered, is_apart=True) if scattered is not None else None  # to where the index lies
     if found.traits.isdisjoint(_FOLLOWED) and not _is_computed(found):
         return None
     if "pointwise" in found.traits and "random" not in found.traits:
@@ -296,11 +299,26 @@ def _is_filled(program: Program, source: ast.AST, move: ast.Call) -> bool:
     own = {*ast.walk(move)}  # such as `.random_(10)` in front of it
     nodes = [each.node for each in writes if each.node not in own and not _puts_number(program, each.node)]
     if program.tree in nodes:  # the place is too large for that
-        return True
+        return _is_written_by_name(program, source)
     if program.function_of(source) is not program.function_of(move):
         return bool(nodes)
     graph = program.get(Flow).graph(move)
     return any(program.stands_before(each, move) and graph.reaches(each, move, source) for each in nodes)
+
+
+def _is_written_by_name(program: Program, source: ast.AST) -> bool:
+    """Does code write to the variable that holds what `source` makes, or is that kept elsewhere?"""
+    statement = program.statement_of(source)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if not isinstance(target, ast.Name):
+        return True
+    for use in program.get(Flow).graph(target).uses.get(target, ()):
+        around = program.parent(use)
+        if isinstance(around, ast.Subscript) and isinstance(around.ctx, ast.Store):
+            return True
+        if isinstance(around, ast.Attribute) and torch_ops.writes_in_place(around.attr):
+            return True
+    return False
 
 
 def _puts_number(program: Program, node: ast.AST) -> bool:

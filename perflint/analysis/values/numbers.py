@@ -93,6 +93,10 @@ def numbers(program: Program, data: ast.expr) -> Numbers | None:
         for parts, count in ((data.left, data.right), (data.right, data.left)):
             if isinstance(parts, ast.List | ast.Tuple) and len(parts.elts) == 1:
                 return _repeated(program, parts.elts[0], count)
+    if isinstance(data, ast.BinOp) and isinstance(data.op, ast.Add):
+        joined = [numbers(program, each) for each in (data.left, data.right)]
+        if not any(each is None or each.is_scalar for each in joined):
+            return Numbers(None, None)
     if (made := program.call_of(data, "builtins.list", "builtins.range")) is not None and made.args:
         walked = made if program.call_of(made, "builtins.range") else program.call_of(made.args[0], "builtins.range")
         is_whole = walked is not None and len(walked.args) == 1
@@ -110,9 +114,14 @@ def is_option(program: Program, node: ast.expr) -> bool:
 
 
 def _repeated(program: Program, item: ast.expr, count: ast.expr) -> Numbers | None:
+    """Of `[item] * count`, the item a number, or a list of one that looks one up: `[[words["<start>"]]]`."""
     if isinstance(item, ast.List | ast.Tuple) and len(item.elts) == 1:
-        return Numbers(None, None) if _is_fixed(program, item) else None
+        return Numbers(None, None) if _is_looked_up(item.elts[0]) or _is_fixed(program, item) else None
     return Numbers(item, count) if program.value(item).kind in (Kind.NUMBER, Kind.UNKNOWN) else None
+
+
+def _is_looked_up(node: ast.expr) -> bool:
+    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and bool(path_of(node.value))
 
 
 def _is_number(program: Program, node: ast.expr) -> bool:
@@ -153,15 +162,26 @@ def _is_computed(program: Program, node: ast.expr) -> bool:
 
 
 def _is_constant(program: Program, data: ast.expr) -> bool:
-    """Is it a name for a tuple of numbers, or for a list of them that the module makes?"""
+    """Is it a name for a tuple of numbers, or for a list of them that the module makes, or an object as it is made?"""
     sources = program.get(Origins).of(data) if isinstance(data, ast.Name | ast.Attribute) else []
     made = [program.default(each) if isinstance(each, ast.arg) else each for each in sources]
     return bool(made) and all(
         isinstance(each, ast.Tuple | ast.List)
         and _is_fixed(program, each)
-        and (isinstance(each, ast.Tuple) or program.function_of(each) is None)
+        and (isinstance(each, ast.Tuple) or _is_left_alone(program, data, each))
         for each in made
     )
+
+
+def _is_left_alone(program: Program, data: ast.expr, made: ast.List) -> bool:
+    """Does the module make the list, or an object one that the file only makes tensors of?"""
+    if not isinstance(data, ast.Attribute):
+        return program.function_of(made) is None
+    uses = [each for each in program.of_type(ast.Attribute) if each.attr == data.attr]
+    calls = [program.parent(each) for each in uses if isinstance(each.ctx, ast.Load)]
+    only = {program.qualified(each.func) for each in calls if isinstance(each, ast.Call)}
+    is_once = len(uses) == len(calls) + 1 and getattr(program.function_of(made), "name", "") == "__init__"
+    return is_once and all(isinstance(each, ast.Call) for each in calls) and only <= _READING
 
 
 def _of_elements(program: Program, elements: list[ast.expr]) -> Numbers | None:
