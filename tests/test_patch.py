@@ -258,6 +258,7 @@ def train(model, loader, optimizer):
         loss.backward()
         optimizer.step()
         total += loss.item()
+    print(total)
     return total
 
 
