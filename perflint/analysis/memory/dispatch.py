@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fnmatch
 import re
 from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
@@ -15,6 +16,7 @@ from perflint.analysis.values.values import UNKNOWN, Kind
 from perflint.syntax.walk import FUNCTIONS, method_of, path_of, text_of
 
 _DEPTH = 8
+_FIELD = "*"
 _LIST, _DICT = "torch.nn.ModuleList", "torch.nn.ModuleDict"
 _RETURN_IT = frozenset({"train", "eval", "requires_grad_", "share_memory"})
 _HARMLESS = frozenset({"parameters", "named_parameters", "state_dict", "zero_grad"})
@@ -30,7 +32,7 @@ class Modules:
         self._found: dict[ast.expr, Expressions] = {}
 
     def forwards(self, call: ast.Call) -> tuple[ast.FunctionDef, ...]:
-        """Each `forward` of this file that `layer(...)` or `self.layers[i](...)` may run.
+        """Each `forward` of this file that `layer(...)`, `self.layers[i](...)` or `getattr(self, name)(...)` may run.
 
         Empty where one of them is not analysed.
         """
@@ -86,7 +88,10 @@ class Modules:
         if isinstance(node, ast.Attribute):
             return [each for given in self.values_of(node) for each in self._builders(given, depth - 1)] or [None]
         if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
-            return self._items(node.value, depth - 1)
+            is_registry = path_of(node.value) == "self._modules"
+            return self._registered(node, node.slice) if is_registry else self._items(node.value, depth - 1)
+        if isinstance(node, ast.Call) and path_of(node.func) == "getattr" and len(node.args) == 2:
+            return self._registered(node, node.args[1]) if path_of(node.args[0]) == "self" else [None]
         return [None]
 
     def _definitions(self, name: ast.Name) -> list[Definition]:
@@ -206,12 +211,12 @@ class Modules:
         yield entries.get(node.attr) if not is_changed else None
 
     def _is_set_by_name(self, attribute: str) -> bool:
-        return not self._set_names.isdisjoint({attribute, ""})
+        return any(fnmatch.fnmatchcase(attribute, each) for each in self._set_names)
 
     @cached_property
     def _set_names(self) -> set[str]:
         calls = (each for each, path in self._program.called.items() if path.endswith("setattr"))
-        return {text_of(each.args[1] if len(each.args) > 1 else None) for each in calls}
+        return {_pattern(each.args[1]) if len(each.args) > 1 else _FIELD for each in calls}
 
     def is_changed(self, function: ast.expr) -> bool:
         """Does the program do more with the module that `function` is than build, call, move and save it?"""
@@ -240,6 +245,17 @@ class Modules:
     def _mentions(self, name: str) -> Sequence[ast.Name | ast.Attribute]:
         return [*self._program.attributes.get(name, ()), *self._program.names.get(name, ())]
 
+    def _registered(self, node: ast.expr, name: ast.expr) -> Expressions:
+        """The modules which the class around it registers under names that are spelled like this one."""
+        pattern, found, home = _pattern(name), Expressions(), self._home(node)
+        for each in ast.walk(home) if home is not None and pattern.strip(_FIELD) else ():
+            path = path_of(each.func) if isinstance(each, ast.Call) else ""
+            if isinstance(each, ast.Call) and path in ("self.add_module", "self.register_module", "setattr"):
+                arguments = each.args[path == "setattr" :]
+                if len(arguments) == 2 and _pattern(arguments[0]) == pattern:
+                    found += self._builders(arguments[1], 2)
+        return found or [None]
+
     def _home(self, node: ast.AST) -> ast.ClassDef | None:
         return self._program.class_around(node)
 
@@ -265,6 +281,21 @@ _NAMING = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.Return, ast.List, ast.T
 
 def _is_harmless(method: str) -> bool:
     return method in _HARMLESS or _returns_it(method)
+
+
+def _pattern(name: ast.AST) -> str:
+    """The text of a name with a star for each number in it; a star alone for what is not spelled out."""
+    if text := text_of(name):
+        return text
+    if isinstance(name, ast.JoinedStr):
+        return "".join(map(_pattern, name.values))
+    if isinstance(name, ast.BinOp) and isinstance(name.op, ast.Add):
+        return _pattern(name.left) + _pattern(name.right)
+    if isinstance(name, ast.BinOp) and isinstance(name.op, ast.Mod):
+        return _pattern(name.left).replace("%d", _FIELD).replace("%s", _FIELD).replace("%i", _FIELD)
+    if isinstance(name, ast.Call) and isinstance(name.func, ast.Attribute) and name.func.attr == "format":
+        return _pattern(name.func.value).replace("{}", _FIELD)
+    return _FIELD
 
 
 _HOOK = re.compile(r"register_\w*hook")
