@@ -199,7 +199,7 @@ def _makes(program: Program, node: ast.expr) -> bool:
     found = operation(program, node)
     if found is not None:
         is_same = found.does.writes or is_view(found.name) or converts(found.name) or "dropout" in found.name
-        return not is_same
+        return not is_same and found.name != "numpy"  # which shares memory, and takes no leaf that needs gradients
     if not isinstance(node, ast.Call):
         return isinstance(node, ast.BinOp)
     built = program.get(Origins).calls(node.func) if program.value(node.func).name.endswith(".Sequential") else []
