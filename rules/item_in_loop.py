@@ -53,12 +53,12 @@ detached tensor to meters, choose with `torch.where`.
 ## Fix safety
 
 A sum is kept on the device and read once after the loop, by its only reader or where the variable becomes the Python
-number that it was, also after zero iterations. Floats are added in 64 bits, as Python does: `exact`. It is `rounding`,
-and they are added as they are, unless the program itself names its devices as CUDA's or the host (Apple's have no
-64-bit floats), or if the value is divided before it is added. It is `behaviour` if an integer would become a float, if
-a sum that begins as the integer 0 is shown or handed on as it is (without an iteration it would be 0.0), if the value's
-shape may change from iteration to iteration, which takes a `.reshape(())`, and where a sum of integers that aren't
-counts might pass 2**63.
+number that it was, also after zero iterations. Floats are added in 64 bits, as Python does: `exact`. It is `rounding`
+if the value is divided before it is added, and unless the program itself names its devices as CUDA's or the host:
+Apple's have no 64-bit floats, so that floats are added as they are then, or in 32 bits where the program speaks of
+number formats. It is `behaviour` if an integer would become a float, if a sum that begins as the integer 0 is shown or
+handed on as it is (without an iteration it would be 0.0), if the value's shape may change from iteration to iteration,
+which takes a `.reshape(())`, and where a sum of integers that aren't counts might pass 2**63.
 
 Numbers of one tensor that a loop over a range reads one by one, `ids[i].item()`, are copied in front of it, `exact`, no
 more of them than a loop counts to from 0; `.flatten()` stands where the tensor may have more axes. It is `behaviour` if

@@ -44,11 +44,11 @@ if __name__ == "__main__":
 
 `exact`. From the reported statement on, what runs moves under the guard, in the same order and as it is written, not
 into a function, so that globals stay globals. So does what is made or printed above it, up to the last definition,
-import or parsed argument, unless a definition uses it: a spawned worker would load the data and make the model again,
-and hold memory of the device for it. Functions and classes stay at module level, with the imports that they use and the
-constants that code in workers uses; one that stands in the midst of moved statements divides the guard into two. There
-is no fix where a definition, or code that may run in workers, uses what would move. It assumes that no other file
-imports results from a script: what moves is no longer there for it.
+import, parsed argument or setting of a library, unless a definition uses it: a spawned worker would load the data and
+make the model again, and hold memory of the device for it. Functions and classes stay at module level, with the imports
+that they use and the constants that code in workers uses; one that stands in the midst of moved statements divides the
+guard into two. There is no fix where a definition, or code that may run in workers, uses what would move. It assumes
+that no other file imports results from a script: what moves is no longer there for it.
 
 ## Measured
 

@@ -128,7 +128,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
         behind = _converted(program, once, convert)
     elif after != []:
         converted = statement_of(f"{{path}} = {convert}({{path}})", path=path)
-        behind = [InsertAfter(last_conversion(program, found.loop), (converted,))]
+        behind = [InsertAfter(last_conversion(program, found), (converted,))]
     change = rewrite(program, read.replaced(suffix), *inside, *behind)
     when = "read it once, after the loop" if behind else "read it where that is needed"
     if shape_of_one(program, read.base):

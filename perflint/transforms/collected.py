@@ -55,24 +55,27 @@ def collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr
     stacked = f"{{torch}}.stack({{path}}){flattened(program, read.base)}.tolist()"
     behind = statement_of(f"{{path}} = {stacked} if {{path}} else []", path=path, torch=torch)
     kept = kept_until(program, read.base, statement, found.loop)
-    change = rewrite(program, read.replaced(kept), InsertAfter(last_conversion(program, found.loop), (behind,)))
+    change = rewrite(program, read.replaced(kept), InsertAfter(last_conversion(program, found), (behind,)))
     title = f"collect `{path}` on the device and read it once, after the loop"
     if shape_of_one(program, read.base):
         return Fix(f"{title}{ANY_SHAPE}", Safety.BEHAVIOUR, change)
     return Fix(title, Safety.EXACT, change)
 
 
-def last_conversion(program: Program, loop: ast.stmt) -> ast.stmt:
-    """The loop, or the last of the conversions of sums and lists that stand behind it already."""
-    block = program.block_of(loop)
-    for each in block[block.index(loop) + 1 :]:
-        target, value = (each.targets[0], each.value) if isinstance(each, ast.Assign) else (None, None)
-        made = program.call_of(value, "builtins.float", "builtins.int")
-        given = value.test if isinstance(value, ast.IfExp) else made.args[0] if made is not None and made.args else None
-        if not isinstance(target, ast.Name) or given is None or path_of(given) != target.id:
+def last_conversion(program: Program, found: Accumulator) -> ast.stmt:
+    """The loop, or the last of the conversions of other sums and lists that stand behind it already."""
+    last: ast.stmt = found.loop
+    block = program.block_of(last)
+    for each in block[block.index(last) + 1 :]:
+        path, value = (path_of(each.targets[0]), each.value) if isinstance(each, ast.Assign) else ("", None)
+        if not isinstance(value, ast.IfExp) and program.call_of(value, "builtins.float", "builtins.int") is None:
             break
-        loop = each
-    return loop
+        names = [node for node in ast.walk(each) if isinstance(node, ast.Name)]
+        of_others = [node for node in names if program.value(node).kind is not Kind.LIBRARY]
+        if path == found.path or any(node.id != path for node in of_others):
+            break
+        last = each
+    return last
 
 
 def kept_until(program: Program, node: ast.expr, statement: ast.stmt, loop: ast.AST) -> str:

@@ -164,18 +164,20 @@ def _doubt(program: Program, loop: ast.For, high: ast.expr) -> str:
 def _gathered(lists: _Lists, conditions: Sequence[ast.expr]) -> list[ast.stmt]:
     """The updates, of lists of what the loop walks where `conditions` hold.
 
-    What is walked in part, or more than once without being a call, is kept first. Of a part, nothing may remain, and
-    torch._foreach_* takes no empty lists.
+    What is walked in part, or more than once without being a module's parameters, is kept first. Of a part, nothing may
+    remain, and torch._foreach_* takes no empty lists.
     """
     loop, columns = lists.loop, {name: lists.column(leaf) for name, leaf in lists.lists.items()}
-    plain = [each for _, each in columns.values() if isinstance(each, ast.Name | ast.Attribute)]
+    others = [each for _, each in columns.values() if not (isinstance(each, ast.Call) and lists.is_of_module(each))]
     kept, first = "", list[ast.stmt]()
-    if conditions or len({ast.unparse(each) for each in plain}) < len(plain):
-        kept = lists.taken.fresh("params" if isinstance(loop.target, ast.Name) else "pairs")
-        each, name = expression(f"({ast.unparse(loop.target)})"), expression(kept)
-        made = statement("{name} = {made}", name=kept, made=_listed(each, loop.target, loop.iter, conditions))
-        first, columns = [standing_for(made, loop)], dict.fromkeys(columns, (loop.target, name))
-    made_of = {name: _listed(leaf, *columns[name]) for name, leaf in lists.lists.items()}
+    if conditions or len({*map(ast.unparse, others)}) < len(others):
+        whole = ast.unparse(loop.target)
+        kept = next((name for name, leaf in lists.lists.items() if ast.unparse(leaf) == whole), "")
+        kept = kept or lists.taken.fresh("params" if isinstance(loop.target, ast.Name) else "pairs")
+        made = _listed(expression(f"({whole})"), loop.target, loop.iter, conditions)
+        first = [standing_for(statement("{name} = {made}", name=kept, made=made), loop)]
+        columns = dict.fromkeys(columns, (loop.target, expression(kept)))
+    made_of = {name: _listed(leaf, *columns[name]) for name, leaf in lists.lists.items() if name != kept}
     uses = [each.id for call in lists.code for each in ast.walk(call) if isinstance(each, ast.Name)]
     code = list[ast.stmt]()
     for call in lists.code:
@@ -334,17 +336,19 @@ class _Lists:
         walked, targets = loop.iter, loop.target.elts if isinstance(loop.target, ast.Tuple) else []
         if isinstance(walked, ast.Call) and self.program.qualified(walked.func) == "builtins.zip":
             for target, each in zip(targets, walked.args, strict=False):
+                if isinstance(each, ast.Starred):
+                    break
                 if isinstance(root, ast.Name) and root.id in variables_in(target):
-                    return target, each
+                    return new(ast.Tuple(target.elts)) if isinstance(target, ast.Tuple) else target, each
         return loop.target, walked
 
     def is_distinct(self, leaf: ast.expr) -> bool:
         root = _root(leaf)
         if isinstance(root, ast.Subscript):
-            return self._is_of_module(root.value) and self._is_of_module(self.loop.iter)
-        return self._is_of_module(self.column(leaf)[1])
+            return self.is_of_module(root.value) and self.is_of_module(self.loop.iter)
+        return self.is_of_module(self.column(leaf)[1])
 
-    def _is_of_module(self, walked: ast.expr, depth: int = 4) -> bool:
+    def is_of_module(self, walked: ast.expr, depth: int = 4) -> bool:
         """Are they parameters of one module or optimizer group, which hold each but once?"""
         if not depth:
             return False
@@ -354,14 +358,14 @@ class _Lists:
             origins = self.program.get(Origins).of(walked)
             known = [each for each in origins if isinstance(each, ast.expr) and each is not walked]
             is_known = bool(known) and len(known) == len(origins) and not any(map(self._is_extended, known))
-            return is_known and all(self._is_of_module(each, depth - 1) for each in known)
+            return is_known and all(self.is_of_module(each, depth - 1) for each in known)
         if not isinstance(walked, ast.Call):
             return False
         name = self.program.qualified(walked.func)
         if name in ("builtins.list", "builtins.tuple", "builtins.dict", "collections.OrderedDict") and walked.args:
-            return self._is_of_module(walked.args[0], depth - 1)
+            return self.is_of_module(walked.args[0], depth - 1)
         if isinstance(walked.func, ast.Attribute) and walked.func.attr in ("items", "keys", "values"):
-            return self._is_of_module(walked.func.value, depth - 1)
+            return self.is_of_module(walked.func.value, depth - 1)
         is_plain = isinstance(walked.func, ast.Attribute) and walked.func.attr in _PARAMETERS
         return is_plain and not walked.keywords and self.program.callee(walked) is None
 

@@ -12,7 +12,7 @@ from perflint.analysis.autograd.evaluations import is_told_to_evaluate
 from perflint.analysis.autograd.graph_use import observers
 from perflint.analysis.autograd.unused import UnusedGraph
 from perflint.analysis.data.origins import Origins
-from perflint.analysis.memory.roles import converts, is_view
+from perflint.analysis.memory.roles import converts
 from perflint.analysis.program import Effect, Fate, GraphUse, Program
 from perflint.analysis.values.dtypes import assigned
 from perflint.analysis.values.operations import operation
@@ -180,7 +180,7 @@ def dead_detach(program: Program, found: UnusedGraph) -> list[Replace]:
     method, behind = itertools.islice(program.ancestors(end), 2)
     goes_on = isinstance(behind, ast.Call) and behind.func is method and _makes(program, behind)
     seen = operation(program, cut.value) if cut.value is not found.run else None
-    is_new = goes_on or (seen is not None and (is_view(seen.name) or _makes(program, cut.value)))
+    is_new = goes_on or (seen is not None and _makes(program, found.run if "view" in seen.traits else cut.value))
     is_last = getattr(statement, "value", None) is end
     return [Replace(end, cut.value)] if is_new or (is_last and not _may_return_its_input(program, found.run)) else []
 
@@ -198,8 +198,8 @@ def _makes(program: Program, node: ast.expr) -> bool:
         return bool(values) and all(not isinstance(each, ast.Name) and _makes(program, each) for each in values)
     found = operation(program, node)
     if found is not None:
-        is_same = found.does.writes or is_view(found.name) or converts(found.name) or "dropout" in found.name
-        return not is_same
+        is_same = found.does.writes or "view" in found.traits or converts(found.name) or "dropout" in found.name
+        return not is_same and found.name != "numpy"  # which shares memory, and takes no leaf that needs gradients
     if not isinstance(node, ast.Call):
         return isinstance(node, ast.BinOp)
     built = program.get(Origins).calls(node.func) if program.value(node.func).name.endswith(".Sequential") else []

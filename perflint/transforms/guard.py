@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from perflint.analysis.program import Program
@@ -69,23 +69,26 @@ def _with_models(program: Program, first: ast.stmt) -> ast.stmt:
 
 def _with_makers(program: Program, first: ast.stmt) -> ast.stmt:
     """The first of the statements above that only make what no definition uses, below constants and arguments."""
-    read = used_names([each for each in program.tree.body if isinstance(each, _DEFINITIONS)])
+    imported = bound_names(*(each for each in program.tree.body if isinstance(each, _IMPORTS)))
+    read = used_names([each for each in program.tree.body if isinstance(each, _DEFINITIONS)]) | imported
 
     def only_makes(each: ast.stmt) -> bool:
         nodes = [*own_nodes(each)] if not isinstance(each, ast.Expr) else [each]
+        calls = (node.value for node in nodes if isinstance(node, ast.Expr))
         is_free = read.isdisjoint((*bound_names(each), *_changed_objects(each)))
         is_free &= not any(program.call_of(node, *_CLASS_MAKERS) for node in own_nodes(each))
-        return is_free and not any(isinstance(node, ast.Expr) and _may_set_up(program, node.value) for node in nodes)
+        return is_free and not any(_may_set_up(program, call, imported) for call in calls)
 
     makers = [*itertools.takewhile(only_makes, reversed(_above(program, first)))][::-1]
     return next((each for each in makers if not _is_setting(program, each)), first)
 
 
-def _may_set_up(program: Program, call: ast.expr) -> bool:
+def _may_set_up(program: Program, call: ast.expr, imported: Collection[str]) -> bool:
     """May it be the call of a library that settles how that works, for workers too?"""
     if not isinstance(call, ast.Call) or program.qualified(call.func) in ("", "builtins.print"):
         return False
-    return not any(isinstance(each, ast.Name) for given in arguments_of(call) for each in ast.walk(given))
+    names = (each.id for given in arguments_of(call) for each in ast.walk(given) if isinstance(each, ast.Name))
+    return all(name in imported for name in names)
 
 
 def _is_setting(program: Program, statement: ast.stmt) -> bool:

@@ -329,3 +329,26 @@ class Effects:
         if owner.name.startswith(KNOWN) or not (is_open or gives or runs_module(self._program, node)):
             return False
         return self._program.differentiates_elsewhere(self._graph.targets(node)) is not Likelihood.NO
+
+
+def properties(program: Program, nodes: list[ast.AST]) -> list[Function]:
+    """The properties of this file that `nodes` may read."""
+    read = {each.attr for each in nodes if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load)}
+    named = (each for each in program.of_type(ast.FunctionDef) if each.decorator_list and each.name in read)
+    return [each for each in named if any(_is_property(program, wrapper) for wrapper in each.decorator_list)]
+
+
+def _is_property(program: Program, decorator: ast.expr) -> bool:
+    return not isinstance(decorator, ast.Call) and "property" in (program.qualified(decorator) or path_of(decorator))
+
+
+_WRAPPERS = re.compile(
+    r"(builtins\.)?(staticmethod|classmethod|property)$|\w+\.(setter|getter)$|(torch|typing|typing_extensions|abc)\."
+)
+
+
+def own_wrappers(program: Program, function: Function) -> list[ast.expr]:
+    """The decorators that are none of Python's or torch's, and may do anything."""
+    decorators: list[ast.expr] = getattr(function, "decorator_list", [])
+    names = ((each, each.func if isinstance(each, ast.Call) else each) for each in decorators)
+    return [each for each, name in names if not _WRAPPERS.match(program.qualified(name) or path_of(name))]

@@ -5,9 +5,18 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from typing import TypeGuard
 
 from perflint import torch_ops
-from perflint.analysis.autograd.effects import KNOWN, Effects, asks_for_gradients, differentiates, runs_module
+from perflint.analysis.autograd.effects import (
+    KNOWN,
+    Effects,
+    asks_for_gradients,
+    differentiates,
+    own_wrappers,
+    properties,
+    runs_module,
+)
 from perflint.analysis.autograd.modes import GradModes
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
@@ -16,7 +25,7 @@ from perflint.analysis.links import Effect, Fate, GradMode, GraphUse, Likelihood
 from perflint.analysis.memory.dispatch import may_be_hooked, registers_hooks
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.scopes import arguments_of, parameters_of
-from perflint.syntax.walk import Function, bindings_of, own_nodes, path_of, root_of
+from perflint.syntax.walk import Function, bindings_of, name_called, own_nodes, path_of, receiver_of, root_of
 
 _LEAVES = ("torch.nn.Parameter", "torch.nn.parameter.Parameter")
 _DEPTH = 6  # of calls in calls
@@ -36,9 +45,6 @@ _BUILTINS = frozenset(
     " isinstance type map filter iter next super".split()
 )
 _WRITING = frozenset({"torch.save", "torch.package"})
-_WRAPPERS = re.compile(
-    r"(builtins\.)?(staticmethod|classmethod|property)$|\w+\.(setter|getter)$|(torch|typing|typing_extensions|abc)\."
-)
 _CONTAINERS = frozenset({Kind.SEQUENCE, Kind.MAPPING})
 
 Calls = tuple[ast.Call, ...]  # that led into a function
@@ -58,8 +64,7 @@ def _walked(program: Program, place: ast.AST) -> _Walk:
         walk.follow(place, ())
         return walk
     for node in own_nodes(place):
-        if (isinstance(node, ast.Call) and walk.may_start(node)) or _is_leaf(program, node):
-            assert isinstance(node, ast.expr)
+        if walk.may_start(node):
             walk.follow(node, ())
     return walk
 
@@ -84,7 +89,7 @@ def drops_graph(program: Program, function: Function) -> bool:
         return False
     flow, parameter = program.get(Flow), next(iter(parameters_of(function)), None)
     bindings = flow.graph_of(program.tree).bindings.get(getattr(function, "name", ""), [])
-    if parameter is None or [each.node for each in bindings] != [function] or _own_wrappers(program, function):
+    if parameter is None or [each.node for each in bindings] != [function] or own_wrappers(program, function):
         return False
     walk = _Walk(program, within=function)
     walk.uses(flow.graph_of(function).readers(parameter), ())
@@ -98,10 +103,9 @@ def _shown_inside(program: Program, function: Function) -> list[GraphUse]:
     is_module = owner is not None and owner.instance.kind is Kind.MODULE
     given = {each.arg for each in parameters_of(function)[1:]} if is_module else set()
     for node in own_nodes(function):
-        is_made = isinstance(node, ast.Call) and walk.may_start(node)
         is_weight = is_module and isinstance(node, ast.Attribute) and program.value(node).kind is Kind.TENSOR
         is_given = isinstance(node, ast.Name) and node.id in given
-        if isinstance(node, ast.expr) and (is_made or is_weight or is_given):
+        if walk.may_start(node) or (isinstance(node, ast.expr) and (is_weight or is_given)):
             walk.follow(node, ())
     return walk.found
 
@@ -109,12 +113,6 @@ def _shown_inside(program: Program, function: Function) -> list[GraphUse]:
 def _cutting(program: Program) -> set[Function | None]:
     cuts = (each for each in program.of_type(ast.Attribute) if each.attr in CUTTING)
     return {program.function_of(each) for each in cuts if not program.qualified(each)}
-
-
-def _own_wrappers(program: Program, function: Function) -> list[ast.expr]:
-    decorators: list[ast.expr] = getattr(function, "decorator_list", [])
-    names = ((each, each.func if isinstance(each, ast.Call) else each) for each in decorators)
-    return [each for each, name in names if not _WRAPPERS.match(program.qualified(name) or path_of(name))]
 
 
 class _Walk:
@@ -131,10 +129,12 @@ class _Walk:
         self._stores = set[ast.AST]()  # definitions of containers whose other names have been followed
         self._depth, self._later = 0, list[tuple[ast.expr, Calls]]()
 
-    def may_start(self, call: ast.Call) -> bool:
-        if runs_module(self.program, call) or self.program.get(Effects).of(call, Effect.RUNS_MODULE):
+    def may_start(self, node: ast.AST) -> TypeGuard[ast.expr]:
+        if not isinstance(node, ast.Call) or _is_leaf(self.program, node):
+            return _is_leaf(self.program, node)
+        if runs_module(self.program, node) or self.program.get(Effects).of(node, Effect.RUNS_MODULE):
             return True
-        return self.program.value(call.func).kind is Kind.UNKNOWN and self.program.callee(call) is None
+        return self.program.value(node.func).kind is Kind.UNKNOWN and self.program.callee(node) is None
 
     def follow(self, node: ast.expr, calls: Calls) -> None:
         if (node, calls) not in self.seen and not self._is_harmless(node):
@@ -241,7 +241,18 @@ class _Walk:
             return
         elif not self._is_known(call):
             self._end(call, Fate.OBSERVED)
+        if callee is None and not self.program.qualified(call.func) and not self._is_harmless(call):
+            self._written(call, calls)
         self.follow(call, calls)
+
+    def _written(self, node: ast.expr, calls: Calls) -> None:
+        """Go on with what a chain of calls writes to, unless it is new."""
+        call = node
+        while torch_ops.writes_in_place(name_called(node)) and (owner := receiver_of(node)) is not None:
+            node = owner
+        is_new = node is call or isinstance(node, ast.Call)
+        if not is_new and CUTTING.isdisjoint(getattr(each, "attr", "") for each in ast.walk(node)):
+            self._stored(node, calls)
 
     def _differentiates_inside(self, call: ast.Call) -> bool:
         effects = self.program.get(Effects)
@@ -307,7 +318,7 @@ class _Walk:
 
     def _returned(self, node: ast.AST, calls: Calls) -> None:
         function = node if isinstance(node, ast.Lambda) else self.program.function_of(node)
-        for wrapper in _own_wrappers(self.program, function) if function is not None and self._returns else ():
+        for wrapper in own_wrappers(self.program, function) if function is not None and self._returns else ():
             self._end(wrapper, Fate.OBSERVED)
         if not calls and not self._returns:
             return
@@ -362,10 +373,10 @@ def observers(program: Program, place: ast.AST) -> Iterator[GraphUse]:
         if _asks(program, node):
             yield GraphUse(node, Fate.ASKED)
     around = program.function_of(place)
-    for function in (*effects.functions(place), *_properties(program, nodes)):
+    for function in (*effects.functions(place), *properties(program, nodes)):
         if function is not around:
             uses = _shown_inside(program, function) if function is not place else []
-            yield from (*uses, *(GraphUse(each, Fate.OBSERVED) for each in _own_wrappers(program, function)))
+            yield from (*uses, *(GraphUse(each, Fate.OBSERVED) for each in own_wrappers(program, function)))
     if registers_hooks(program) or may_be_hooked(program):
         yield GraphUse(program.tree, Fate.HOOKED)
 
@@ -378,7 +389,7 @@ def needs_gradients(program: Program, function: Function) -> Likelihood:
     effects = program.get(Effects)
     if effects.of(function, Effect.DIFFERENTIATES):
         return Likelihood.CERTAIN
-    may_keep = _own_wrappers(program, function) or _shown_inside(program, function)
+    may_keep = own_wrappers(program, function) or _shown_inside(program, function)
     is_noticed = may_keep or effects.of(function, Effect.UNSEEN) or any(observers(program, function))
     return Likelihood.POSSIBLE if is_noticed else Likelihood.NO
 
@@ -387,13 +398,3 @@ def _asks(program: Program, node: ast.AST) -> bool:
     if isinstance(node, ast.Attribute) and node.attr in _ASKED and isinstance(node.ctx, ast.Load):
         return True
     return program.call_of(node, *_ASKING) is not None
-
-
-def _properties(program: Program, nodes: list[ast.AST]) -> list[Function]:
-    read = {each.attr for each in nodes if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load)}
-    named = (each for each in program.of_type(ast.FunctionDef) if each.decorator_list and each.name in read)
-    return [each for each in named if any(_is_property(program, wrapper) for wrapper in each.decorator_list)]
-
-
-def _is_property(program: Program, decorator: ast.expr) -> bool:
-    return not isinstance(decorator, ast.Call) and "property" in (program.qualified(decorator) or path_of(decorator))
