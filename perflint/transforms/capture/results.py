@@ -49,7 +49,7 @@ class ResultMemory:
             raise Blocked(f"`{name.id}` may hold views of what was there: copy them", name)
         is_view = self._is_view(name)
         is_given = is_view and any(map(self._was_there, places)) and not self.is_part_of_output(name, [value])
-        is_given |= any(map(self._may_be_weights, self._sources(name)))
+        is_given |= any(map(self._may_be_weights, self._sources(name))) or self._may_be_gradient(name)
         is_unknown = self._is_strict and not points.is_known and not self.is_own(name)
         if is_unknown or (is_given and not is_only_read):
             raise Blocked(f"`{name.id}` may be a view of what was there: copy it", name)
@@ -144,6 +144,18 @@ class ResultMemory:
     def _may_be_weights(self, source: ast.expr) -> bool:
         given = arguments_of(source) if isinstance(source, ast.Call) and self._may_hand_back(source) else ()
         return any(is_of_weights(self.program, each) for each in given)
+
+    def _may_be_gradient(self, name: ast.Name) -> bool:
+        """May a replay's copy take the place of a gradient, in whatever holds it?"""
+        start: list[ast.AST] = [name]
+        return any(isinstance(each, ast.Attribute) and each.attr == "grad" for each in reachable(start, self._parts))
+
+    def _parts(self, node: ast.AST) -> Sequence[ast.AST]:
+        if isinstance(node, ast.Name):
+            return self._choices(node)
+        entry = entry_of(self.program, node) if isinstance(node, ast.Call) else None
+        is_new = isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare) or (entry is not None and not entry.shares)
+        return [] if is_new else children(node)
 
     def _choices(self, node: ast.expr) -> Sequence[ast.expr]:
         if isinstance(node, ast.Name):
