@@ -103,7 +103,8 @@ class Datasets:
         if name.startswith("torch.utils.data.") and last in _WRAPPERS and depth:
             parts = [part for argument in origin.args[:1] for part in self._elements(argument)]
             return bool(parts) and all(part is not None and self._is_in_memory(part, depth - 1) for part in parts)
-        return name in OF_TENSORS or self._program.value(origin).kind in (Kind.TENSOR, Kind.NUMPY)
+        is_counted = name == "builtins.range"
+        return is_counted or name in OF_TENSORS or self._program.value(origin).kind in (Kind.TENSOR, Kind.NUMPY)
 
     def _only_cuts(self, function: Function) -> bool:
         for node in own_nodes(function):
