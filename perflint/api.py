@@ -25,7 +25,7 @@ from perflint.analysis.data.batches import (
     walks_examples,
 )
 from perflint.analysis.data.datasets import Datasets, Source, order_changed
-from perflint.analysis.data.iteration import Restarts, restarts
+from perflint.analysis.data.iteration import Restarts, is_only_peeked, restarts
 from perflint.analysis.data.loaders import OPTION as MEASURED
 from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State, measured_workers
 from perflint.analysis.data.origins import Origins
@@ -127,15 +127,16 @@ __all__ = [
     "derived_loaders", "evaluated", "evaluations", "expression", "filled_mask", "filled_on_device",
     "first_process_start", "flow", "fresh_name", "fused_attention", "handlers", "hands_out_own_items", "head_span",
     "host_reads", "integer", "is_hf_dataset", "is_hf_tokenizer", "is_integer", "is_main_guard", "is_notebook",
-    "is_number", "is_part_of_step", "is_view", "joined_behind", "joins", "keyword_of", "loaders", "loops_around",
-    "made_before_steps", "made_on_host", "makes_rare", "matchers", "measured_workers", "move", "moved_at_once",
-    "moved_later", "moved_made", "number", "numbers", "occurrences", "of_torch", "on_lists", "operation", "optimized",
-    "order_changed", "origins", "other_reads", "own_nodes", "parameter_update", "path_of", "placed", "reading", "reads",
-    "restarts", "returned_values", "rewrite", "root_of", "runs_model_beside", "runs_often", "samples", "seen_elsewhere",
-    "shapes", "shown_writes", "statement", "statements", "steps_an_environment", "steps_beside", "takes_keywords",
-    "time_loop_remedy", "together", "told_quiet", "torch_does", "torch_function", "torch_method", "torch_name",
-    "training_steps", "tried", "under_no_grad", "unused_graphs", "variable_of", "variables_in", "walked_batch",
-    "walks_examples", "without_gradients", "written_after",
+    "is_number", "is_only_peeked", "is_part_of_step", "is_view", "joined_behind", "joins", "keyword_of", "loaders",
+    "loops_around", "made_before_steps", "made_on_host", "makes_rare", "matchers", "measured_workers", "move",
+    "moved_at_once", "moved_later", "moved_made", "number", "numbers", "occurrences", "of_torch", "on_lists",
+    "operation", "optimized", "order_changed", "origins", "other_reads", "own_nodes", "parameter_update", "path_of",
+    "placed", "reading", "reads", "restarts", "returned_values", "rewrite", "root_of", "runs_model_beside",
+    "runs_often", "samples", "seen_elsewhere", "shapes", "shown_writes", "statement", "statements",
+    "steps_an_environment", "steps_beside", "takes_keywords", "time_loop_remedy", "together", "told_quiet",
+    "torch_does", "torch_function", "torch_method", "torch_name", "training_steps", "tried", "under_no_grad",
+    "unused_graphs", "variable_of", "variables_in", "walked_batch", "walks_examples", "without_gradients",
+    "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

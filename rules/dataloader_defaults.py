@@ -57,11 +57,12 @@ functions or classes, which cannot be pickled; a dataset that uses the GPU, keep
 read; a number that comes from a variable; whatever `__getitem__` or `collate_fn` leave behind in their own object, in
 what that holds, or in the module. Nor where reading an item does no work that they could take over, as of a
 `TensorDataset`, a list, or a class that only indexes what it holds: passing a batch between processes costs more, and
-their lack is no finding. Neither keyword is added to a DataLoader that is imported by way of another module of the
-project, whose constructor may differ, nor where items are returned uncollated (`batch_size=None`, or a `collate_fn`
-that passes them on): what a loop writes to them in place may be written to the dataset; nor is one switched on beside
-which a comment stands, as it may say why it is off. If workers would be started while the module is being imported, the
-same fix puts the main guard in.
+their lack is no finding. Nor is it where each use of the loader is `next(iter(loader))`, which takes one batch of the
+several that workers would prepare. Neither keyword is added to a DataLoader that is imported by way of another module
+of the project, whose constructor may differ, nor where items are returned uncollated (`batch_size=None`, or a
+`collate_fn` that passes them on): what a loop writes to them in place may be written to the dataset; nor is one
+switched on beside which a comment stands, as it may say why it is off. If workers would be started while the module is
+being imported, the same fix puts the main guard in.
 
 The option `workers` of this rule says how many to ask for. The default of 4 is a start that few machines cannot bear,
 for each process on a GPU; more may be faster, and for small data in memory none may be. Where `perflint run
@@ -126,7 +127,8 @@ class DataloaderDefaults(Rule):
             source = api.dataset(program, loader)
             if source.on_device:
                 continue
-            if source.is_iterable or not workers or (source.is_in_memory and not measured):
+            needs_none = (source.is_in_memory and not measured) or api.is_only_peeked(program, loader)
+            if source.is_iterable or not workers or needs_none:
                 del settings["num_workers"]
             if source.uses_device or _batches_stay_on_host(program, loader):
                 del settings["pin_memory"]

@@ -93,7 +93,7 @@ def _fix(program: Program, move: Move, made: Made) -> Fix:
         (move.tensor in move.call.args, f"`{program.segment(move.call.func)}` moves it: make it on the device there"),
         (made.is_apart, f"it is made in line {made.call.lineno}: `device=` belongs there"),
         (not made.name, f"`{program.segment(made.call.func)}` takes no device: {_INSTEAD[made.kind == 'random']}"),
-        ("requires_grad" in given, "the tensor on the host is the leaf that gets the gradient"),
+        (_is_leaf(move.tensor), "the tensor on the host is the leaf that gets the gradient"),
         (made.kind == "range" and not counts, "it isn't known to hold integers; of others, the last bits differ there"),
         (move.casts or any(each[-6:] == "Tensor" for each in names), "it is converted to another type on its way"),
         (not move.is_certain, f"`{program.segment(move.device or move.call)}` isn't known to be a device"),
@@ -115,6 +115,14 @@ def _fix(program: Program, move: Move, made: Made) -> Fix:
     title = "make it on the device: " + ", ".join(f"{name}={ast.unparse(value)}" for name, value in keywords)
     title += ", which draws other random numbers" if made.safety is Safety.BEHAVIOUR else ""
     return Fix(title, made.safety, api.rewrite(program, api.AddKeywords(made.call, tuple(keywords)), *moved))
+
+
+def _is_leaf(tensor: ast.expr) -> bool:
+    """Is a gradient asked for in it, by the factory or by what wraps or changes that?"""
+    parts = list(ast.walk(tensor))
+    told = [each.value for each in parts if isinstance(each, ast.keyword) and each.arg == "requires_grad"]
+    is_told_later = any(getattr(each, "attr", "") == "requires_grad_" for each in parts)
+    return is_told_later or any(getattr(each, "value", True) for each in told)
 
 
 def _cast(made: ast.Call, tensor: ast.expr) -> str:

@@ -80,7 +80,7 @@ def _kind(program: Program, call: ast.Call) -> str:
         is_single = _takes_one(call, items) and not any(each.arg == "batch_size" for each in call.keywords)
         return "pipeline" if is_single else ""
     if isinstance(loop, ast.ListComp):
-        is_made = re.search(r"tokenizer(\.encode)?$", api.path_of(call.func))
+        is_made = re.search(r"tokenizer(\.encode)?$", api.path_of(call.func)) and program.callee(call) is None
         return "tokenize" if is_made and call.args and api.reads(call.args[0], items) else ""
     return _kind_in_loop(program, call, loop, items) if isinstance(loop, ast.For) else ""
 
@@ -114,6 +114,8 @@ def _targets(program: Program, call: ast.Call) -> list[ast.Name]:
 
 
 def _tokenizes(program: Program, call: ast.Call) -> bool:
+    if program.callee(call) is not None:
+        return False
     return bool(_TOKENIZER.search(api.path_of(call.func))) or api.is_hf_tokenizer(program, call.func)
 
 

@@ -186,13 +186,18 @@ def _all_names(program: Program) -> frozenset[str]:
 
 def _placed(program: Program, new: ast.stmt) -> Operation:
     body = program.tree.body
-    start = ast.get_docstring(program.tree, clean=False) is not None
-    head = [*body[:start], *itertools.takewhile(lambda each: isinstance(each, _IMPORTS), body[start:])]
+    head = list(itertools.takewhile(_is_of_head, body))
     of_torch = [each for each in head if _module(each).startswith(("perflint", "torch"))]
     if first := next((each for each in of_torch if isinstance(each, ast.ImportFrom)), None):
         return InsertBefore(first, (new,))
     last = of_torch or head
     return InsertAfter(last[-1], (new,)) if last else InsertBefore(body[0], (new,))
+
+
+def _is_of_head(statement: ast.stmt) -> bool:
+    """Is it an import, a docstring, or a constant, as which a notebook's magics are read?"""
+    is_constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return isinstance(statement, _IMPORTS) or is_constant
 
 
 def _module(statement: ast.stmt) -> str:

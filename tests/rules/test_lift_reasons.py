@@ -165,3 +165,58 @@ def test_sizes_that_the_cell_does_not_take_are_no_sizes_of_a_lifted_loop(feature
     assert walk(torch.zeros(3, 7, 6), 5).shape == (3, 7, 5)
     with pytest.raises(RuntimeError):
         walk(torch.zeros(3, 7, features), width)
+
+
+REINFORCE = """
+import torch
+
+
+class Policy(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+        self.log_probs = []
+        self.rewards = []
+
+    def forward(self, x):
+        return torch.softmax(self.layer(x), dim=-1)
+
+
+def act(state, policy, device):
+    chances = torch.distributions.Categorical(policy(torch.from_numpy(state).float().unsqueeze(0).to(device)))
+    action = chances.sample()
+    policy.log_probs.append(chances.log_prob(action))
+    return action.item()
+
+
+def finish(policy, optimizer, device):
+    value, returns, losses = 0, [], []
+    for reward in policy.rewards[::-1]:
+        value = reward + 0.9 * value
+        returns.insert(0, value)
+    returns = torch.tensor(returns{told})
+    for log_prob, reward in zip(policy.log_probs, returns):
+        losses.append(-log_prob * reward)
+    optimizer.zero_grad()
+    torch.cat(losses).sum().backward()
+    optimizer.step()
+    del policy.log_probs[:]
+
+
+def main(env, args):
+    policy = Policy().to(args.device)
+    optimizer = torch.optim.Adam(policy.parameters())
+    for episode in range(100):
+        state = env.reset()
+        for t in range(10):
+            state, reward, done, _ = env.step(act(state, policy, args.device))
+            policy.rewards.append(reward)
+        finish(policy, optimizer, args.device)
+"""
+
+
+@pytest.mark.parametrize("told", ["", ", device=device"])
+def test_numbers_of_the_host_beside_steps_on_the_device_are_told(told: str) -> None:
+    (finding,) = check_text(REINFORCE.format(told=told), [RULE], default_options(RULE))
+    (fix,) = finding.fixes
+    assert ("`-log_prob * reward` reads is not all on one device" in fix.title) is not bool(told)

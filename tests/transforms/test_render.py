@@ -12,6 +12,7 @@ from pathlib import Path
 import libcst as cst
 import pytest
 
+from perflint.analysis.program import Program
 from perflint.engine.edits import apply_fixes
 from perflint.engine.rule import Edit, Fix, Safety, Unrenderable
 from perflint.syntax.source import Source
@@ -29,7 +30,7 @@ from perflint.transforms.operations import (
     statement,
     statements,
 )
-from perflint.transforms.rewrite import Codemod, Rewrite
+from perflint.transforms.rewrite import Codemod, Rewrite, importing
 
 Make = Callable[[ast.Module], list[Operation]]
 
@@ -190,6 +191,14 @@ def test_statements_are_inserted_beside_others() -> None:
     assert rewritten(text, insert) == (
         "#!/usr/bin/env python\n# about\nimport y\nx = 1\n\n\n@a\n@b\ndef f():\n  return x\n  if z:\n    w = 1"
     )
+
+
+@pytest.mark.parametrize("head", ["0#~~~~~~~~\n", '"""What it does."""\n', "0#~~~~~~~~\nimport os\n0#~~~~~~~~\n"])
+def test_an_import_stands_below_the_magics_of_a_notebook(head: str) -> None:
+    text = f"{head}import torch\nx = 1\n"
+    _, operations = importing(Program(text), "perflint.runtime.reports", "later")
+    new = rewritten(text, lambda _: [*operations])
+    assert new == f"{head}import torch\nfrom perflint.runtime.reports import later\nx = 1\n"
 
 
 def test_names_join_an_import() -> None:

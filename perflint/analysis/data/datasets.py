@@ -80,8 +80,10 @@ class Datasets:
         in_memory = dataset is not None and callbacks["collate_fn"] is None and self._is_in_memory(dataset)
         joins = self._callees.of(callbacks["collate_fn"]) if callbacks["collate_fn"] is not None else ()
         known = replace(source, obstacle=obstacle, unproved=unproved, is_in_memory=in_memory)
-        uses_device = source.uses_device or self._residence.uses_device(self._callees.reached(joins))
-        if_moved = source.if_moved or self._residence.used_elsewhere(callbacks["collate_fn"])
+        joined = list(self._callees.reached(joins))
+        uses_device = source.uses_device or self._residence.uses_device(joined)
+        used = [callbacks["collate_fn"], *(call.func for each in joined for call in self._callees.calls(each))]
+        if_moved = source.if_moved or next(filter(None, map(self._residence.used_elsewhere, used)), "")
         return replace(known, may_draw=may_draw, uses_device=uses_device, if_moved=if_moved)
 
     def _is_in_memory(self, dataset: ast.expr, depth: int = _DEPTH) -> bool:
@@ -101,7 +103,8 @@ class Datasets:
         if name.startswith("torch.utils.data.") and last in _WRAPPERS and depth:
             parts = [part for argument in origin.args[:1] for part in self._elements(argument)]
             return bool(parts) and all(part is not None and self._is_in_memory(part, depth - 1) for part in parts)
-        return name in OF_TENSORS or self._program.value(origin).kind in (Kind.TENSOR, Kind.NUMPY)
+        is_counted = name == "builtins.range"
+        return is_counted or name in OF_TENSORS or self._program.value(origin).kind in (Kind.TENSOR, Kind.NUMPY)
 
     def _only_cuts(self, function: Function) -> bool:
         for node in own_nodes(function):
@@ -179,7 +182,7 @@ class Datasets:
             return self._joined(self._inside(origin))
         if name in OF_TENSORS:
             made = [each for argument in origin.args for each in self._made_elsewhere(argument)]
-            moved = any(self._names_device(given) for each in made for given in arguments_of(each))
+            moved = any(self._residence.names_device(given) for each in made for given in arguments_of(each))
             return Source(bool(made), on_device=moved)
         fixed = name.startswith("torchvision.datasets.") and last in _FIXED_DATASETS
         may_draw = not fixed or any(self._argument_may_draw(argument) for argument in arguments_of(origin))
@@ -191,10 +194,6 @@ class Datasets:
                 name = self._program.qualified(origin.func) if isinstance(origin, ast.Call) else ""
                 if isinstance(origin, ast.Call) and not name.startswith(("torch.", "numpy.", "builtins.")):
                     yield origin
-
-    def _names_device(self, node: ast.expr) -> bool:
-        text = self._program.segment(node).lower()
-        return self._program.value(node).kind is not Kind.TENSOR and ("device" in text or "cuda" in text)
 
     def _inside(self, call: ast.Call) -> Iterator[Source]:
         for argument in call.args[:1] or [keyword.value for keyword in call.keywords[:1]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -262,6 +263,17 @@ class Restarts:
 
     def __bool__(self) -> bool:
         return bool(self.loops) or self.elsewhere
+
+
+def is_only_peeked(program: Program, loader: LoaderCall) -> bool:
+    """Is nothing but a first batch taken of it, by `next(iter(loader))`, whatever workers prepare besides?"""
+    made, origins = program.parent(loader.call), program.get(Origins)
+    names = {path_of(each) for each in made.targets} if isinstance(made, ast.Assign) else set()
+    parts = program.of_type(ast.Name, ast.Attribute)
+    read = [each for each in parts if path_of(each) in names and isinstance(getattr(each, "ctx", None), ast.Load)]
+    uses = [[*itertools.islice(program.ancestors(each), 2)] for each in read if loader.call in origins.of(each)]
+    taken = [[program.qualified(each.func) for each in use if isinstance(each, ast.Call)] for use in uses]
+    return bool(taken) and all(each == ["builtins.iter", "builtins.next"] for each in taken)
 
 
 def restarts(program: Program, loader: LoaderCall) -> Restarts:

@@ -56,7 +56,15 @@ class Residence:
         return is_torch and told is not None and self._is_device(self._program.value(told))
 
     def uses_device(self, functions: Iterable[Function]) -> bool:
-        return any(self.moves(call) for each in functions for call in self._callees.calls(each))
+        return any(self.moves(call) or self._sends(call) for each in functions for call in self._callees.calls(each))
+
+    def _sends(self, call: ast.Call) -> bool:
+        """Does it tell code of another file of a device?"""
+        return bool(self.used_elsewhere(call.func)) and any(map(self.names_device, arguments_of(call)))
+
+    def names_device(self, node: ast.expr) -> bool:
+        text = self._program.segment(node).lower()
+        return self._program.value(node).kind is not Kind.TENSOR and ("device" in text or "cuda" in text)
 
     def _is_device(self, value: Value) -> bool:
         if value.is_literal:

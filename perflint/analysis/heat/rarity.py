@@ -79,15 +79,20 @@ def is_escape(program: Program, statement: ast.stmt, parent: ast.AST) -> type[as
 
 
 def _runs_once(program: Program, guard: ast.If) -> bool:
-    """Does `if not done:` set `done` itself, which nothing else in the loop around does?"""
-    name = _tested(guard.test)
+    """Does `if not done:`, whatever it asks besides, set `done` itself, which nothing else in the loop around does?"""
     loop = next((each for each in program.ancestors(guard) if isinstance(each, (*LOOPS, *FUNCTIONS))), None)
-    if not name or not isinstance(loop, LOOPS):
+    if not isinstance(loop, LOOPS):
         return False
-    assigns = (each for each in guard.body if isinstance(each, ast.Assign))
-    values = [each.value for each in assigns if any(path_of(target) == name for target in each.targets)]
-    is_set_here_alone = len(stores(loop, name)) == len(stores(guard, name))
-    return is_set_here_alone and any(_fails_with(guard.test, value) for value in values)
+    tests = [guard.test]
+    if isinstance(guard.test, ast.BoolOp) and isinstance(guard.test.op, ast.And):
+        tests = guard.test.values
+    assigns = [each for each in guard.body if isinstance(each, ast.Assign)]
+    for test in tests:
+        name = _tested(test)
+        values = [each.value for each in assigns if any(path_of(target) == name for target in each.targets)]
+        if any(_fails_with(test, value) for value in values) and len(stores(loop, name)) == len(stores(guard, name)):
+            return True
+    return False
 
 
 def _tested(test: ast.expr) -> str:

@@ -154,10 +154,16 @@ class _Walk:
             body = ast.walk(self._program.callee(node) or node.func)
             name = path_of(node.func).rpartition(".")[2]
             is_other = name in _DIFFERING or torch_ops.does(name, "counting") or self._is_of_own(node.func)
+            is_other = is_other or self._is_fed(node)
             return not is_other and not any(isinstance(each, (ast.If, *_BRANCHING[:4])) for each in body)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             return not self._is_carried(node) and (node.id != self._index or self._is_in_index(node))
         return True
+
+    def _is_fed(self, call: ast.Call) -> bool:
+        """Is it a module whose result nobody wants, but the state that it keeps?"""
+        is_module = self._program.value(call.func).kind is Kind.MODULE
+        return is_module and isinstance(self._program.parent(call), ast.Expr)
 
     def _is_of_own(self, function: ast.expr) -> bool:
         """Is it an object that each sample has of its own, `heads[i]`, or a method of it that no tensor has?"""

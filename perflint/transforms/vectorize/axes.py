@@ -240,6 +240,8 @@ def mapped(scope: Scope, node: ast.expr) -> Batched | None:
     steps = [each for each in map(scope.values.get, names) if isinstance(each, Batched)]
     if not names or len(steps) < len(names):
         return None
+    if _may_be_apart(scope, node):
+        scope.draft.changes.add(f"it fails if what {shown(scope.program, node)} reads is not all on one device")
     arguments = new(ast.arguments([], [new(ast.arg(each)) for each in names], None, [], [], None, []))
     function = new(ast.Lambda(arguments, derived(node, dict(_read_there(scope, node)))))
     given = [each.in_front().code for each in steps]
@@ -255,6 +257,12 @@ def mapped(scope: Scope, node: ast.expr) -> Batched | None:
 def _steps(scope: Scope, node: ast.expr) -> Iterator[ast.Name]:
     names = (each for each in ast.walk(node) if isinstance(each, ast.Name) and scope.varies(each))
     yield from sorted(names, key=lambda each: (each.lineno, each.col_offset))
+
+
+def _may_be_apart(scope: Scope, node: ast.expr) -> bool:
+    """May a step be a number of the host beside those on the device, as only single numbers may?"""
+    places = {scope.program.value(each).place for each in _steps(scope, node)}
+    return Place.HOST in places and len(places) > 1 and not scope.program.is_host_only
 
 
 def _read_there(scope: Scope, node: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
