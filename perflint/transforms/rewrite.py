@@ -107,7 +107,8 @@ def taken_around(program: Program, node: ast.AST) -> Taken:
 
 def name_of_torch(program: Program) -> str:
     imports = (alias for node in program.tree.body if isinstance(node, ast.Import) for alias in node.names)
-    return next((alias.asname or "torch" for alias in imports if alias.name == "torch"), "")
+    whole = (each for each in imports if each.name == "torch" or (each.name.startswith("torch.") and not each.asname))
+    return next((each.asname or "torch" for each in whole), "")
 
 
 def of_torch(program: Program, dotted: str, node: ast.AST) -> ast.expr:
