@@ -89,7 +89,7 @@ def _runs_once(program: Program, guard: ast.If) -> bool:
     assigns = [each for each in guard.body if isinstance(each, ast.Assign)]
     for test in tests:
         name = _tested(test)
-        values = [each.value for each in assigns if any(path_of(target) == name for target in each.targets)]
+        values = [each.value for each in assigns if name and any(path_of(target) == name for target in each.targets)]
         if any(_fails_with(test, value) for value in values) and len(stores(loop, name)) == len(stores(guard, name)):
             return True
     return False
