@@ -148,9 +148,10 @@ class ResultMemory:
     def _may_be_gradient(self, name: ast.Name) -> bool:
         """May a replay's copy take the place of a gradient, in whatever holds it?"""
         start: list[ast.AST] = [name]
-        return any(isinstance(each, ast.Attribute) and each.attr == "grad" for each in reachable(start, self._parts))
+        read = (each for each in reachable(start, self._may_be_in) if isinstance(each, ast.Attribute))
+        return any(each.attr == "grad" and not self.program.qualified(each) for each in read)
 
-    def _parts(self, node: ast.AST) -> Sequence[ast.AST]:
+    def _may_be_in(self, node: ast.AST) -> Sequence[ast.AST]:
         if isinstance(node, ast.Name):
             return self._choices(node)
         entry = entry_of(self.program, node) if isinstance(node, ast.Call) else None
