@@ -25,7 +25,7 @@ STEMS = [
     ("launch_bound_step/distributions", 1),
     ("launch_bound_step/acting", 4),
     ("launch_bound_step/collected", 4),
-    ("launch_bound_step/partial", 10),
+    ("launch_bound_step/partial", 11),
     ("launch_bound_step/kept", 1),
     ("launch_bound_step/output", 1),
     ("decode_loop/graph_outlined", 4),
