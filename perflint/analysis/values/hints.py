@@ -108,8 +108,12 @@ def roles(file: Walk) -> dict[str, Value]:
         if node.attr in _TELLING and (path := path_of(node.value)):
             taken[path].add(node.attr)
     found = {path: role for path, names in taken.items() if (role := _role(names, path in called)) is not None}
-    if any(role.kind is Kind.TENSOR for role in found.values()):
+    losses = {path for path, role in found.items() if role.kind is Kind.TENSOR}
+    if losses:
         objects = {path_of(node.value) for node in attributes if not _has_tensor(node.attr)}
+        read = {path_of(node.value) for node in attributes if node.attr == "item"}
+        terms = read & {path for each in file.of_type(ast.Assign) for path in _terms(each, losses)} - found.keys()
+        found |= dict.fromkeys(terms, tensor(Place.DEVICE))
         found = {path: role for path, role in found.items() if role.kind is not Kind.TENSOR or path not in objects}
     modules_at = {path for path, role in found.items() if role.kind is Kind.MODULE}
     bound = (
@@ -125,6 +129,19 @@ def roles(file: Walk) -> dict[str, Value]:
     named = (path for path in called if _names_model(path.rpartition(".")[2]))
     likely = dict.fromkeys((*twins, *named), Value(Kind.MODULE, sure=False))
     return likely | found | dict.fromkeys(_trainers(file.called), UNKNOWN)
+
+
+def _terms(statement: ast.Assign, losses: Set[str]) -> Iterator[str]:
+    """The paths that are added up for a loss, each perhaps with a weight."""
+    pending = [statement.value] if any(path_of(target) in losses for target in statement.targets) else []
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.BinOp):
+            pending += (node.left, node.right)
+        elif isinstance(node, ast.UnaryOp):
+            pending.append(node.operand)
+        else:
+            yield path_of(node)
 
 
 def _innermost(node: ast.expr) -> ast.Call | None:
