@@ -120,8 +120,8 @@ def _is_short(program: Program, loop: Loop) -> bool:
     walked = getattr(loop, "iter", None)
     if isinstance(walked, ast.List | ast.Tuple):
         return True
-    is_range = isinstance(walked, ast.Call) and program.qualified(walked.func) == "builtins.range"
-    return is_range and isinstance(walked, ast.Call) and 0 <= (api.integer(walked.args[-1]) or _FEW + 1) <= _FEW
+    counted = program.call_of(walked, "builtins.range")
+    return counted is not None and 0 <= (api.integer(counted.args[-1]) or _FEW + 1) <= _FEW
 
 
 def _picks_layers(loop: Loop) -> bool:

@@ -134,7 +134,7 @@ def _encodes(program: Program, made: ast.ListComp) -> bool:
     given = [api.path_of(each) for each in part.args] if isinstance(part, ast.Call) else []
     if isinstance(part, ast.Call) and re.fullmatch(r"self\..+\.get", api.path_of(part.func)):
         return given[:1] == [target.id]
-    is_number = isinstance(part, ast.Call) and program.qualified(part.func) in _NUMBERS
+    is_number = program.call_of(part, *_NUMBERS) is not None
     return is_number and given == [target.id] and program.value(made.generators[0].iter).kind is Kind.STRING
 
 

@@ -85,7 +85,7 @@ def _is_read(program: Program, difference: ast.BinOp) -> bool:
 def _reads(program: Program, node: ast.expr) -> list[ast.Call]:
     """The reads of a clock that a time may come from; none where it may come from others."""
     nodes = api.origins(program, node) if isinstance(node, ast.Name) else [node]
-    found = [each for each in nodes if isinstance(each, ast.Call) and program.qualified(each.func) in _CLOCKS]
+    found = [call for each in nodes if (call := program.call_of(each, *_CLOCKS)) is not None]
     return found if len(found) == len(nodes) else []
 
 

@@ -296,8 +296,8 @@ def _given(program: Program, call: ast.Call) -> list[ast.AST] | None:
         return list(call.args[1:])
     if name == "builtins.enumerate":
         return list(call.args[:1])
-    if isinstance(call.func, ast.Attribute) and call.func.attr in _HAND_ON:
-        return [call.func.value]
+    if (owner := receiver_of(call, *_HAND_ON)) is not None:
+        return [owner]
     found = [each for each in program.get(Origins).of(call) if each is not call]
     return found or None
 
@@ -308,8 +308,8 @@ def _grown(program: Program, node: ast.expr) -> list[ast.AST]:
     for each in own_nodes(scope):
         if isinstance(each, ast.AugAssign) and path_of(each.target) == path:
             found.append(each)
-        elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in _GROW:
-            found += each.args[-1:] if path_of(_whole(each.func.value)) == path else []
+        elif isinstance(each, ast.Call) and (grown := receiver_of(each, *_GROW)) is not None:
+            found += each.args[-1:] if path_of(_whole(grown)) == path else []
     return found
 
 

@@ -379,6 +379,6 @@ def _names_cuda(program: Program, node: ast.AST) -> bool:
         return bool(node.values) and _names_cuda(program, node.values[0])
     if isinstance(node, ast.Constant):
         return isinstance(node.value, str) and bool(_WITH.match(node.value))
-    if isinstance(node, ast.Call) and program.qualified(node.func) == "torch.device":
-        return bool(node.args) and _is_cuda(program, node.args[0])
+    if (made := program.call_of(node, "torch.device")) is not None:
+        return bool(made.args) and _is_cuda(program, made.args[0])
     return isinstance(node, ast.Attribute) and node.attr == "device"  # where another tensor is

@@ -14,7 +14,7 @@ from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.memory.roles import FILLS
 from perflint.analysis.program import Program
 from perflint.analysis.values.operations import operation
-from perflint.syntax.walk import FUNCTIONS, PlainLoop, own_nodes, root_of
+from perflint.syntax.walk import FUNCTIONS, PlainLoop, own_nodes, receiver_of, root_of
 from perflint.transforms.rewrite import Blocked
 
 ELSEWHERE = "<elsewhere>"  # stands for all that is no name of the function
@@ -137,7 +137,7 @@ def _is_seen(program: Program, points: PointsTo, graph: Graph, loop: PlainLoop, 
 
 
 def _fills(program: Program, node: ast.AST) -> bool:
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in FILLS:
+    if receiver_of(node, *FILLS) is None:
         return False
     found = operation(program, node)
     return found is None or not found.does.writes

@@ -239,8 +239,8 @@ def _scale(program: Program, step: ast.AST) -> tuple[ast.expr, bool] | None:
 def _root(program: Program, node: ast.expr) -> ast.expr | None:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and ast.unparse(node.right) == "0.5":
         return node.left
-    is_root = isinstance(node, ast.Call) and program.qualified(node.func) in _ROOTS and len(node.args) == 1
-    return node.args[0] if isinstance(node, ast.Call) and is_root else None
+    root = program.call_of(node, *_ROOTS)
+    return root.args[0] if root is not None and len(root.args) == 1 else None
 
 
 def _inverse_root(program: Program, node: ast.expr) -> ast.expr | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from perflint.syntax.walk import nodes_below
+from perflint.syntax.walk import nodes_below, receiver_of
 from perflint.transforms.operations import expression
 
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
@@ -84,7 +84,7 @@ class _Trial:
         target = method.value
         while isinstance(target, ast.Call) and not self._is_tensor(target):  # of `t.mul_(a).add_(b)`
             self._called(target)
-            target = target.func.value if isinstance(target.func, ast.Attribute) else target.func
+            target = receiver_of(target) or target.func
         return self._changed(target, method.attr, call)
 
     def _changed(self, target: ast.expr, method: str, call: ast.Call) -> str:

@@ -178,13 +178,10 @@ def _check_list(program: Program, found: Accumulator, name: ast.Name) -> None:
         if not graph.is_within(use, found.loop):
             if graph.reaches(use, found.loop, avoiding=made.node):
                 raise Blocked(f"`{found.path}` is not known to be empty when the loop starts")
-        elif program.statement_of(use) not in found.additions and not _is_length(program, use):
+        elif program.statement_of(use) not in found.additions and not program.call_of(
+            program.parent(use), "builtins.len"
+        ):
             raise Blocked(f"line {use.lineno} reads `{found.path}` in the loop")
-
-
-def _is_length(program: Program, node: ast.AST) -> bool:
-    call = program.parent(node)
-    return isinstance(call, ast.Call) and program.qualified(call.func) == "builtins.len"
 
 
 def slot_store(program: Program, sync: Sync) -> Fix | None:
@@ -244,8 +241,8 @@ def _made(program: Program, kept: ast.Name) -> Definition | None:
 
 
 def _counts(program: Program, loop: ast.For, index: ast.Name) -> bool:
-    walked = loop.iter
-    if not isinstance(walked, ast.Call) or program.qualified(walked.func) != "builtins.range" or len(walked.args) != 1:
+    walked = program.call_of(loop.iter, "builtins.range")
+    if walked is None or len(walked.args) != 1:
         return False
     stores = [each for each in occurrences(loop, index.id) if isinstance(each.ctx, ast.Store)]
     is_index = isinstance(loop.target, ast.Name) and loop.target.id == index.id and stores == [loop.target]

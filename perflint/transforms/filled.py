@@ -130,7 +130,7 @@ def _is_count(program: Program, size: ast.expr, *, may_be_zero: bool) -> bool:
     """Is it surely 1 or more, or 0 or more? An empty list has another dtype."""
     if isinstance(size, ast.Constant):
         return isinstance(size.value, int) and size.value >= (not may_be_zero)
-    is_length = isinstance(size, ast.Call) and program.qualified(size.func) == "builtins.len"
+    is_length = program.call_of(size, "builtins.len") is not None
     measured = size.value if isinstance(size, ast.Subscript) else size  # x.shape[0]
     return may_be_zero and (is_length or is_metadata(measured))
 

@@ -287,7 +287,7 @@ class _Lists:
         raise Blocked(f"`{self.program.segment(node)}` has no counterpart for lists", node)
 
     def _scalar(self, node: ast.expr) -> ast.expr:
-        if isinstance(node, ast.Call) and self.program.qualified(node.func) == "builtins.len":
+        if self.program.call_of(node, "builtins.len"):
             return node
         for each in ast.walk(node):
             if isinstance(each, ast.Call) and not self.program.qualified(each.func).startswith(("math.", "builtins.")):
@@ -333,14 +333,14 @@ class _Lists:
     def column(self, leaf: ast.expr) -> tuple[ast.expr, ast.expr]:
         """The target that holds the leaf, and what is walked for it."""
         loop, root = self.loop, _root(leaf)
-        walked, targets = loop.iter, loop.target.elts if isinstance(loop.target, ast.Tuple) else []
-        if isinstance(walked, ast.Call) and self.program.qualified(walked.func) == "builtins.zip":
+        targets = loop.target.elts if isinstance(loop.target, ast.Tuple) else []
+        if (walked := self.program.call_of(loop.iter, "builtins.zip")) is not None:
             for target, each in zip(targets, walked.args, strict=False):
                 if isinstance(each, ast.Starred):
                     break
                 if isinstance(root, ast.Name) and root.id in variables_in(target):
                     return new(ast.Tuple(target.elts)) if isinstance(target, ast.Tuple) else target, each
-        return loop.target, walked
+        return loop.target, loop.iter
 
     def is_distinct(self, leaf: ast.expr) -> bool:
         root = _root(leaf)

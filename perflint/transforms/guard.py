@@ -236,7 +236,7 @@ def _is_constant(node: ast.expr) -> bool:
 
 def _only_prints(program: Program, statement: ast.stmt) -> bool:
     call = statement.value if isinstance(statement, ast.Expr) else None
-    is_print = isinstance(call, ast.Call) and program.qualified(call.func) == "builtins.print"
+    is_print = program.call_of(call, "builtins.print") is not None
     return is_print and sum(isinstance(each, ast.Call) for each in ast.walk(statement)) == 1
 
 

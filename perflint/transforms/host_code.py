@@ -130,7 +130,7 @@ _OF_CALL = frozenset({"exc_info", "stack_info", "stacklevel"})  # what a log is 
 
 def is_output(program: Program, call: ast.Call) -> bool:
     if writes_streams(program, call):
-        return not (isinstance(call.func, ast.Attribute) and call.func.attr == "flush")
+        return receiver_of(call, "flush") is None
     func = call.func
     if not isinstance(func, ast.Attribute) or func.attr not in _PACKAGES or program.qualified(func):
         return False
@@ -167,7 +167,7 @@ def name_of_library(program: Program, call: ast.Call) -> str:
 
 def is_leveled(call: ast.Call) -> bool:
     """Is it a call of a logger, whose first argument is a template for the others?"""
-    return isinstance(call.func, ast.Attribute) and call.func.attr in _LEVELS
+    return receiver_of(call, *_LEVELS) is not None
 
 
 def is_log(program: Program, node: ast.expr) -> bool:
@@ -292,7 +292,7 @@ def _is_nonzero(program: Program, node: ast.expr) -> bool:
     literal = program.value(node).literal
     if isinstance(literal, int | float):
         return literal != 0
-    is_length = isinstance(node, ast.Call) and program.qualified(node.func) == "builtins.len"
+    is_length = program.call_of(node, "builtins.len") is not None
     return is_length or is_metadata(node) or (isinstance(node, ast.Subscript) and is_metadata(node.value))
 
 

@@ -152,7 +152,7 @@ def _check_plain(program: Program, statement: ast.stmt, loop: Loop) -> None:
         raise Blocked("torch.jit compiles this program: it may know tensors alone", compiler)
     if any(isinstance(each, ast.Yield | ast.YieldFrom | ast.Await) for each in own_nodes(loop)):
         raise Blocked("other code may run before the loop is over")
-    if any(isinstance(each, ast.Call) and program.qualified(each.func) == _SWITCH for each in own_nodes(loop)):
+    if any(program.call_of(each, _SWITCH) for each in own_nodes(loop)):
         raise Blocked("the loop switches gradients on or off")
     graph = program.get(Flow).graph(loop)
     if graph.is_caught_in(statement, loop):

@@ -14,7 +14,7 @@ from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import path_of
+from perflint.syntax.walk import path_of, receiver_of
 from perflint.torch_ops import libraries
 from perflint.transforms import host_code
 from perflint.transforms.host_code import reads_device, tensor_read, writes_streams
@@ -59,14 +59,14 @@ class ReportBody:
         for node in ast.walk(call):
             if isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr | ast.Lambda):
                 raise Blocked("it does more than output", node)
-        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        owner = receiver_of(call)
         if owner is not None and not writes_streams(self.program, call) and not host_code.is_log(self.program, owner):
             self._bind(owner)
         self._arguments(call)
 
     def _arguments(self, call: ast.Call) -> None:
         codes = _codes(call.args[0]) if call.args and host_code.is_leveled(call) else []
-        codes = ["f"] if isinstance(call.func, ast.Attribute) and call.func.attr == "add_scalar" else codes
+        codes = ["f"] if receiver_of(call, "add_scalar") is not None else codes
         for number, argument in enumerate(call.args):
             self._part(argument, is_number=0 < number <= len(codes) and codes[number - 1] in _NUMBERS)
         for each in call.keywords:
@@ -259,7 +259,7 @@ class ReportBody:
         if isinstance(around, ast.Attribute) and isinstance(around.ctx, ast.Load):
             call = self.program.parent(around)
             return not (isinstance(call, ast.Call) and call.func is around) and not around.attr.startswith("__")
-        return isinstance(around, ast.Call) and self.program.qualified(around.func) == "builtins.print"
+        return self.program.call_of(around, "builtins.print") is not None
 
 
 def _codes(node: ast.expr) -> list[str]:

@@ -234,8 +234,8 @@ class _Walk:
             self._stored(call.func.value, calls, others=not may_count)
             if may_count:
                 self._end(call, Fate.OBSERVED)
-        elif isinstance(call.func, ast.Attribute) and call.func.attr == "format":
-            self._formatted(call, call.func.value, node)
+        elif (pattern := receiver_of(call, "format")) is not None:
+            self._formatted(call, pattern, node)
         elif node in call.args[:1] and self.program.drops_elsewhere(call):
             self.cuts.append(call)
             return
@@ -348,7 +348,7 @@ def _others(value: Definition) -> Iterator[ast.expr]:
         elif isinstance(node, ast.Tuple | ast.List) and value.steps:
             pending += node.elts
         elif isinstance(node, ast.Call) and (value.steps or path_of(node.func).endswith((".get", ".setdefault"))):
-            pending += [*node.args, *([node.func.value] if isinstance(node.func, ast.Attribute) else [])]
+            pending += filter(None, (*node.args, receiver_of(node)))
 
 
 def _compares_identity(node: ast.Compare) -> bool:

@@ -14,7 +14,7 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Graph
 from perflint.analysis.links import GradMode, Manner
 from perflint.syntax.scopes import arguments_of, bind, local_names, parameters_of
-from perflint.syntax.walk import FUNCTIONS, Function, last_name, own_nodes, path_of
+from perflint.syntax.walk import FUNCTIONS, Function, last_name, own_nodes, path_of, receiver_of
 
 _OFF = frozenset(f"torch.{name}" for name in "no_grad inference_mode autograd.no_grad autograd.inference_mode".split())
 _ON = frozenset({"torch.enable_grad", "torch.autograd.enable_grad"})
@@ -245,17 +245,14 @@ def frozen(program: Program) -> frozenset[str]:
             given = node.value.keywords if isinstance(node.value, ast.Call) else []
             if any(each.arg == "requires_grad" and _is_off([each.value]) for each in given):
                 found.update(last_name(each.value) for each in node.targets if isinstance(each, ast.Attribute))
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requires_grad_":
-            owner = node.func.value
-            while isinstance(owner, ast.Call) and isinstance(
-                owner.func, ast.Attribute
-            ):  # `net.eval().requires_grad_(...)`
-                owner = owner.func.value
+        elif isinstance(node, ast.Call) and (owner := receiver_of(node, "requires_grad_")) is not None:
+            while (inner := receiver_of(owner)) is not None:  # of `net.eval().requires_grad_(...)`
+                owner = inner
             made = getattr(program.statement_of(node), "targets", ())
             found.update(map(last_name, (owner, *made)) if _is_off(node.args) else ())
         elif isinstance(node, ast.Call) and _FREEZING.search(path_of(node.func)):
             found.update(map(last_name, node.args))
-            found.add(last_name(node.func.value) if isinstance(node.func, ast.Attribute) else "")
+            found.add(last_name(owner) if (owner := receiver_of(node)) is not None else "")
         elif isinstance(node, ast.For) and any(map(_switches_off, ast.walk(node))):
             owners = (each.value for each in ast.walk(node.iter) if isinstance(each, ast.Attribute))
             found.update(map(last_name, owners))

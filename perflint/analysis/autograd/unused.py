@@ -139,7 +139,7 @@ def _operands(program: Program, node: ast.expr) -> Sequence[ast.expr]:
         sources = [*given, *(each.source for each in values if not isinstance(each.node, ast.arg))]
         return [each for each in sources if each is not None]
     if isinstance(node, ast.Call):
-        return [*([node.func.value] if isinstance(node.func, ast.Attribute) else []), *node.args]
+        return [*filter(None, (receiver_of(node), *node.args))]
     if isinstance(node, ast.BinOp):
         return [node.left, node.right]
     if isinstance(node, ast.Tuple | ast.List):  # of what is joined

@@ -27,6 +27,7 @@ from perflint.syntax.walk import (
     method_of,
     name_called,
     own_nodes,
+    receiver_of,
     returned_values,
     text_of,
 )
@@ -109,14 +110,13 @@ class Residence:
                     if isinstance(owner, ast.Attribute):
                         yield owner, value
         for call in self._program.of_type(ast.Call):
-            filled = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in _FILLING else None
-            if isinstance(filled, ast.Attribute):
+            if isinstance(filled := receiver_of(call, *_FILLING), ast.Attribute):
                 yield from ((filled, given) for given in arguments_of(call))
 
     def _moved_outside(self, origins: Iterable[ast.AST]) -> Iterator[ast.AST]:
         wanted = set(origins)
         for call in self._program.of_type(ast.Call):
-            owner = call.func.value if isinstance(call.func, ast.Attribute) and self.moves(call) else None
+            owner = receiver_of(call) if self.moves(call) else None
             if owner is not None and not wanted.isdisjoint(self._origins.of(owner)):
                 yield call
         for target, value in self.stored:

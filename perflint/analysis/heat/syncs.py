@@ -321,7 +321,7 @@ def hot_syncs(program: Program) -> list[Sync]:
 def is_deferred(program: Program, node: ast.AST) -> bool:
     """Is it in a function that is handed to `perflint.runtime.reports.later`?"""
     function = program.function_of(node) if "perflint.runtime.reports" in program.text else None
-    calls = (call for call in program.of_type(ast.Call) if call.args and program.qualified(call.func) == LATER)
+    calls = (call for call in program.of_type(ast.Call) if call.args and program.call_of(call, LATER))
     return function is not None and any(
         call.args[0] is function
         or (isinstance(call.args[0], ast.Name) and program.value(call.args[0]).node is function)

@@ -9,7 +9,17 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.roles import SEE_ALL
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, bindings_of, own_nodes, path_of, root_of, variables_in
+from perflint.syntax.walk import (
+    FUNCTIONS,
+    LOOPS,
+    Loop,
+    bindings_of,
+    own_nodes,
+    path_of,
+    receiver_of,
+    root_of,
+    variables_in,
+)
 
 _SEES_ALL = SEE_ALL | {"builtins.vars"}  # which is locals() without an argument
 
@@ -123,8 +133,7 @@ def computed_of(
 
 
 def _bound(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
-        owner = node.value.func.value
+    if isinstance(node, ast.Expr) and (owner := receiver_of(node.value)) is not None:
         return [(owner, node.value)] if isinstance(owner, ast.Name) and owner.id != "self" else []
     return bindings_of(node)
 

@@ -13,7 +13,17 @@ from perflint.analysis.ir.flow import Flow, lower, may_swallow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.flow import CallSort, LoopFlow
 from perflint.analysis.values.values import CONTAINER_METHODS, Kind, Value
-from perflint.syntax.walk import Function, Loop, name_called, nodes_of_body, own_nodes, path_of, reachable, whole_of
+from perflint.syntax.walk import (
+    Function,
+    Loop,
+    name_called,
+    nodes_of_body,
+    own_nodes,
+    path_of,
+    reachable,
+    receiver_of,
+    whole_of,
+)
 
 _CHOICES = frozenset({"sample", "nlargest"})  # besides those of torch
 _NO_STATE = frozenset({Kind.NUMBER, Kind.MODULE, Kind.STRING})
@@ -157,7 +167,7 @@ def calls_one_of(function: Function, parameter: str) -> bool:
     bound = (each for each in nodes if isinstance(each, ast.Assign) and each.value in picked)
     names = {path_of(target) for each in bound for target in each.targets} - {""}
     for node in (node for node in nodes if isinstance(node, ast.Call)):
-        owner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+        owner = receiver_of(node) or node.func
         is_own = owner is node.func or not is_method_of_tensors(name_called(node))
         if is_own and (owner in picked or path_of(owner) in names):
             return True
@@ -196,17 +206,17 @@ def changed_paths(program: Program, loop: Loop) -> dict[ast.AST, list[str]]:
 
 
 def _changed_owner(call: ast.Call) -> Iterator[str]:
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-    if isinstance(call.func, ast.Attribute) and (name in LISTS or torch_ops.writes_in_place(name)):
-        yield from filter(None, [whole_of(call.func.value)])
-    yield from filter(None, [whole_of(each.value) for each in call.keywords if each.arg == "out"])
+    name, owner = name_called(call), receiver_of(call)
+    changed = [each.value for each in call.keywords if each.arg == "out"]
+    if owner is not None and (name in LISTS or torch_ops.writes_in_place(name)):
+        changed = [owner, *changed]
+    yield from filter(None, map(whole_of, changed))
 
 
 def _kept_inside(program: Program, node: ast.Call) -> set[str]:
     callee, path = program.callee(node), path_of(node.func)
     is_module = program.value(node.func).kind is Kind.MODULE
-    is_method = isinstance(node.func, ast.Attribute) and path_of(node.func.value) == "self"
-    if callee is None or not path or not (is_module or is_method):
+    if callee is None or not path or not (is_module or _is_of_self(node)):
         return set()
     sort = sort_of(program, node)
     kept = _state_of(program, callee, 2) if sort.model or sort.launches else set[str]()
@@ -222,13 +232,15 @@ def _state_of(program: Program, function: Function, depth: int) -> set[str]:
         bindings = graph.bindings.get(path, [])
         if is_data and bindings and not (len(bindings) == 1 and _is_cache(program, bindings[0])):
             found |= {path for each in graph.definitions(node) if each.name == "self"}  # as self came in with it
-    for node in own_nodes(function):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-            continue
-        inner = program.callee(node) if depth and path_of(node.func.value) == "self" else None
+    for node in (node for node in own_nodes(function) if depth and isinstance(node, ast.Call) and _is_of_self(node)):
+        inner = program.callee(node)
         if inner is not None and inner is not function and program.value(node.func).kind is not Kind.MODULE:
             found |= _state_of(program, inner, depth - 1)
     return found
+
+
+def _is_of_self(call: ast.Call) -> bool:
+    return path_of(receiver_of(call) or call) == "self"
 
 
 def _is_cache(program: Program, value: Definition) -> bool:

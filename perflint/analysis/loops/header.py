@@ -267,7 +267,7 @@ def _parting(node: ast.Call) -> Bound:
 
 
 def split_base(node: ast.Call) -> ast.expr:
-    return _parting(node).get("input") or (node.func.value if isinstance(node.func, ast.Attribute) else node)
+    return _parting(node).get("input") or receiver_of(node) or node
 
 
 def split_size(node: ast.Call) -> ast.expr | None:

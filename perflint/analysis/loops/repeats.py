@@ -367,9 +367,8 @@ def _is_slot(target: ast.expr, own: set[str]) -> bool:
 
 
 def _is_computed(program: Program, value: ast.expr) -> bool:
-    method = getattr(getattr(value, "func", None), "attr", "")
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and method in ("clone", "detach"):
-        return _is_computed(program, value.func.value)
+    if (copied := receiver_of(value, "clone", "detach")) is not None:
+        return _is_computed(program, copied)
     sources = program.get(Flow).assigned(value) if isinstance(value, ast.Name) else [value]
     methods = [getattr(getattr(each, "func", None), "attr", "") for each in sources]
     return not _COMPUTED.isdisjoint(methods) or any(isinstance(each, ast.BinOp) for each in sources)
@@ -390,7 +389,6 @@ def _tables(program: Program, node: ast.expr) -> list[ast.Call]:
 
 
 def _walks_parameters(program: Program, walked: ast.expr) -> bool:
-    keyed = walked.func.value if isinstance(walked, ast.Call) and isinstance(walked.func, ast.Attribute) else walked
-    nodes = (each for part in (walked, *_tables(program, keyed)) for each in ast.walk(part))
+    nodes = (each for part in (walked, *_tables(program, receiver_of(walked) or walked)) for each in ast.walk(part))
     words = [str(getattr(e, "attr", getattr(e, "id", getattr(e, "value", "")))) for e in nodes]
     return any(map(_WALKED.search, words)) and not any("emb" in word for word in words)  # embeddings have one

@@ -74,8 +74,7 @@ class _Follower:
     def assigned(self, target: ast.expr, value: ast.expr, calls: Calls) -> None:
         if isinstance(target, ast.Name):
             graph = self.flow.graph(target)
-            around = (each for each in self.program.ancestors(target) if isinstance(each, (*FUNCTIONS, ast.ClassDef)))
-            if target.id in graph.shared or isinstance(next(around, None), ast.ClassDef):
+            if target.id in graph.shared or isinstance(self.program.definition_around(target), ast.ClassDef):
                 raise NotAnalysed
             self._uses(graph.uses.get(target, []), calls)
             self._uses(graph.captured.get(target.id, []), ())

@@ -13,7 +13,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Step
 from perflint.analysis.values.values import UNKNOWN, Kind
-from perflint.syntax.walk import FUNCTIONS, method_of, path_of, text_of
+from perflint.syntax.walk import FUNCTIONS, method_of, path_of, receiver_of, text_of
 
 _DEPTH = 8
 _FIELD = "*"
@@ -293,8 +293,8 @@ def _pattern(name: ast.AST) -> str:
         return _pattern(name.left) + _pattern(name.right)
     if isinstance(name, ast.BinOp) and isinstance(name.op, ast.Mod):
         return _pattern(name.left).replace("%d", _FIELD).replace("%s", _FIELD).replace("%i", _FIELD)
-    if isinstance(name, ast.Call) and isinstance(name.func, ast.Attribute) and name.func.attr == "format":
-        return _pattern(name.func.value).replace("{}", _FIELD)
+    if (template := receiver_of(name, "format")) is not None:
+        return _pattern(template).replace("{}", _FIELD)
     return _FIELD
 
 

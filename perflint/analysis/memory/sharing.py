@@ -24,6 +24,7 @@ from perflint.syntax.walk import (
     last_name,
     method_of,
     path_of,
+    receiver_of,
     returned_values,
     text_of,
 )
@@ -100,7 +101,7 @@ class Sharing:
         if last_name(call) in _NAMED:
             given = [*call.args, *(keywords[each] for each in _NAME_AND_VALUE if each in keywords)]
             yield from ((text_of(name) or ANY, (value, ())) for name, value in pairwise(given))
-        if isinstance(call.func, ast.Attribute) and call.func.attr in FILLS and _is_namespace(call.func.value):
+        if (filled := receiver_of(call, *FILLS)) is not None and _is_namespace(filled):
             yield from ((name, (value, ())) for name, value in keywords.items())
             for entries in call.args:
                 pairs = zip(entries.keys, entries.values, strict=True) if isinstance(entries, ast.Dict) else ()

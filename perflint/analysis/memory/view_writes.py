@@ -19,7 +19,7 @@ from perflint.analysis.memory.roles import NEW, OPERATORS, Consumer, Reading
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import arguments_of
-from perflint.syntax.walk import Function, bindings_of, path_of
+from perflint.syntax.walk import Function, bindings_of, path_of, receiver_of
 from perflint.torch_ops import libraries
 
 
@@ -204,7 +204,7 @@ class _Uses:
         found = operation(self._program, call)
         if found is not None:
             return not found.does.does("layout_blind") and self.asks(call)
-        holder = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in _PUTTING else None
+        holder = receiver_of(call, *_PUTTING)
         if isinstance(holder, ast.Name | ast.Attribute):
             return any(map(self.asks, self._held(holder)))
         return self._may_be_asked_by(call)

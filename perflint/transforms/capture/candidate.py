@@ -16,7 +16,7 @@ from perflint.analysis.links import Heat, Says
 from perflint.analysis.program import Effect, GradMode, Program
 from perflint.analysis.values.hints import scripting
 from perflint.syntax.source import Fix, Safety
-from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop, integer, own_nodes, path_of, reachable
+from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop, integer, own_nodes, path_of, reachable, receiver_of
 from perflint.transforms.aliases import check_aliases
 from perflint.transforms.capture.calls import MODES, called
 from perflint.transforms.capture.captured import COMPILERS, DISTRIBUTION, RUNTIME, handed_over, is_captured
@@ -215,8 +215,7 @@ def _fix(program: Program, block: list[ast.stmt], backward: ast.Call) -> Fix:
     outlines = _outlines(program, found)
     found = [each.region for each in outlines]
     changes = [each for outline in outlines for each in outline.operations(name)]
-    optimizers = {program.value(each.func.value).name for region in found for each in region.steps
-                  if isinstance(each.func, ast.Attribute)}  # fmt: skip
+    optimizers = {program.value(each).name for region in found for each in region.stepped}
     is_exact = optimizers <= _EXACT and not any(region.kept for region in found)
     safety = Safety.EXACT if is_exact else Safety.ROUNDING  # of an optimizer in its capturable form, say
     if any(each.scales for region in found for each in region.fetched):
@@ -255,7 +254,7 @@ def _outlines(program: Program, found: list[Region]) -> list[Outline]:
 
 
 def _check_given(program: Program, backward: ast.Call) -> None:
-    loss = backward.func.value if isinstance(backward.func, ast.Attribute) else None
+    loss = receiver_of(backward)
     if isinstance(loss, ast.Name):
         given = program.get(Flow).graph(loss).definitions(loss)
         if given and all(isinstance(each, Definition) and isinstance(each.node, ast.arg) for each in given):
@@ -289,9 +288,8 @@ def _is_often_run(program: Program, node: ast.AST) -> bool:
     loop = next((each for each in program.ancestors(node) if isinstance(each, (*LOOPS, *FUNCTIONS))), None)
     if not isinstance(loop, LOOPS) or program.is_tried_out(node):
         return False
-    counted = loop.iter if isinstance(loop, ast.For | ast.AsyncFor) else None
-    is_range = isinstance(counted, ast.Call) and program.qualified(counted.func) == "builtins.range"
-    steps = integer(counted.args[-1]) if isinstance(counted, ast.Call) and is_range and counted.args else None
+    counted = program.call_of(getattr(loop, "iter", None), "builtins.range")
+    steps = integer(counted.args[-1]) if counted is not None and counted.args else None
     return steps is None or steps >= _OFTEN
 
 

@@ -26,8 +26,7 @@ def is_captured(program: Program, node: ast.AST) -> bool:
 
 
 def handed_over(program: Program, function: Function, takers: frozenset[str]) -> ast.Call | None:
-    calls = (call for call in program.of_type(ast.Call) if call.args and program.qualified(call.func) in takers)
-    for call in calls:
+    for call in (call for call in program.of_type(ast.Call) if call.args and program.call_of(call, *takers)):
         if any(_runs(program, value, function) for value in _items_of(program.value(call.args[0]))):
             return call
     return None

@@ -13,10 +13,11 @@ from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.dtypes import INTEGER, number_kind
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import PlainLoop, elements_of, integer, own_nodes, path_of, receiver_of
+from perflint.syntax.walk import PlainLoop, integer, own_nodes, path_of, receiver_of
 from perflint.transforms.aliases import aliases, names_of
 from perflint.transforms.capture.calls import check_call
 from perflint.transforms.capture.obstacles import VERDICTS, Obstacles, may_read
+from perflint.transforms.capture.parts import makes_lists
 from perflint.transforms.host_code import item_of
 from perflint.transforms.joined import growth
 from perflint.transforms.operations import (
@@ -75,9 +76,8 @@ def stepped(program: Program, loop: PlainLoop, end: ast.If, name: str) -> tuple[
 
 
 def _steps(program: Program, loop: PlainLoop) -> ast.expr:
-    call = loop.iter if isinstance(loop, ast.For) else loop.test
-    is_range = isinstance(call, ast.Call) and program.qualified(call.func) == "builtins.range" and not call.keywords
-    if not isinstance(loop, ast.For) or not isinstance(call, ast.Call) or not is_range:
+    call = program.call_of(loop.iter, "builtins.range") if isinstance(loop, ast.For) else None
+    if not isinstance(loop, ast.For) or call is None or call.keywords:
         raise Blocked("its steps are not counted by range(): give it a bound, such as `for _ in range(n)`", loop)
     target, first = loop.target, integer(call.args[0]) if len(call.args) == 2 else 0
     if not isinstance(target, ast.Name) or len(call.args) > 2 or first is None:
@@ -91,10 +91,8 @@ def _steps(program: Program, loop: PlainLoop) -> ast.expr:
 
 
 def _unread(program: Program, node: ast.expr) -> ast.expr:
-    reads = ("builtins.bool", "builtins.int")
-    if isinstance(node, ast.Call) and program.qualified(node.func) in reads and len(node.args) == 1:
-        return _unread(program, node.args[0])
-    return item_of(node) or node
+    read = program.call_of(node, "builtins.bool", "builtins.int")
+    return _unread(program, read.args[0]) if read is not None and len(read.args) == 1 else item_of(node) or node
 
 
 def _tensor_test(program: Program, test: ast.expr, loop: PlainLoop) -> ast.expr:
@@ -159,7 +157,7 @@ def _stacked(
     empty = program.statement_of(made.node)
     uses = [use for use in made.uses if program.statement_of(use) is not appending]
     is_joined = any(made in phi.operands.values() for phis in graph.phis.values() for phi in phis)
-    if empty not in block[: block.index(loop)] or not _makes_lists(empty) or is_joined or len(uses) != 1:
+    if empty not in block[: block.index(loop)] or not makes_lists(empty) or is_joined or len(uses) != 1:
         return None
     stack = operation(program, program.parent(uses[0]) or uses[0])
     behind = program.statement_of(uses[0])
@@ -180,14 +178,6 @@ def _stacked(
         check_alone(program, behind)
         undone = ReplaceStatements((behind,), ())
     return Collected(name.id, value, appending, empty, str(stack.joined_axis), undone)
-
-
-def _makes_lists(node: ast.stmt) -> bool:
-    if not isinstance(node, ast.Assign) or len(node.targets) != 1:
-        return False
-    targets, values = elements_of(node.targets[0]), elements_of(node.value)
-    are_new = all(isinstance(each, ast.List) and not each.elts for each in values)
-    return are_new and len(targets) == len(values) and all(isinstance(each, ast.Name) for each in targets)
 
 
 class _Rewriting:

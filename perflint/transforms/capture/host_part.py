@@ -222,12 +222,8 @@ def is_unconditional(program: Program, node: ast.AST, statement: ast.stmt) -> bo
 
 
 def scales(program: Program, name: ast.Name) -> bool:
-    around = program.parent(name)
-    if not isinstance(around, ast.BinOp) or not isinstance(around.op, ast.Add | ast.Sub | ast.Mult):
-        return False
-    value = program.value(around.right if around.left is name else around.left)
     is_float = not any(each in program.text for each in _OTHER_FLOATS) and bool(name_of_torch(program))
-    return is_float and value.kind is Kind.TENSOR and value.place is not Place.HOST
+    return is_float and _is_operand(program, name, _SCALING)
 
 
 def only_fetches(program: Program, statement: ast.stmt, found: Sequence[Fetched]) -> bool:
@@ -238,8 +234,8 @@ def only_fetches(program: Program, statement: ast.stmt, found: Sequence[Fetched]
 
 
 def unwrapped(program: Program, node: ast.expr) -> ast.expr:
-    is_wrapper = isinstance(node, ast.Call) and program.qualified(node.func) == "torch.autograd.Variable"
-    return node.args[0] if isinstance(node, ast.Call) and is_wrapper and node.args else node
+    wrapper = program.call_of(node, "torch.autograd.Variable")
+    return wrapper.args[0] if wrapper is not None and wrapper.args else node
 
 
 def _name_of_move(program: Program, node: ast.Call) -> str:
@@ -304,7 +300,7 @@ def _name_of_part(program: Program, node: ast.Attribute) -> str:
     return node.attr if is_read and is_object and not is_called else ""
 
 
-_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+_SCALING = (ast.Add, ast.Sub, ast.Mult)
 
 
 @dataclass(frozen=True)
@@ -347,7 +343,7 @@ def _kept(program: Program, graph: Graph, name: str, around: Around) -> Kept | N
         if isinstance(each.ctx, ast.Load):
             if _is_shown(program, each):
                 shown.append(each)
-            elif not _is_operand(program, each):
+            elif not _is_operand(program, each, (*_SCALING, ast.Div)):
                 return None
             continue
         value = graph.value(each)
@@ -373,9 +369,9 @@ def _is_fixed(program: Program, node: ast.expr) -> bool:
     return program.value(node).kind is Kind.NUMBER or (isinstance(node, ast.Attribute) and is_setting(program, node))
 
 
-def _is_operand(program: Program, name: ast.Name) -> bool:
+def _is_operand(program: Program, name: ast.Name, operators: tuple[type[ast.operator], ...]) -> bool:
     around = program.parent(name)
-    if not isinstance(around, ast.BinOp) or not isinstance(around.op, _ARITHMETIC):
+    if not isinstance(around, ast.BinOp) or not isinstance(around.op, operators):
         return False
     value = program.value(around.right if around.left is name else around.left)
     return value.kind is Kind.TENSOR and value.place is not Place.HOST

@@ -95,8 +95,8 @@ def is_of_weights(program: Program, node: ast.expr) -> bool:
 
 
 def _is_of_weights(program: Program, source: ast.AST) -> bool:
-    while isinstance(source, ast.Call) and program.qualified(source.func) in _COPIES and source.args:
-        source = source.args[0]
+    while (copy := program.call_of(source, *_COPIES)) is not None and copy.args:
+        source = copy.args[0]
     return getattr(source.func if isinstance(source, ast.Call) else source, "attr", "") in _OF_WEIGHTS
 
 
@@ -107,8 +107,8 @@ def _is_for_each(statement: ast.stmt, reads: Iterable[ast.AST]) -> bool:
 
 
 def _deferred(program: Program, statement: ast.stmt) -> Late | None:
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    if not isinstance(call, ast.Call) or program.qualified(call.func) != LATER or call.keywords or not call.args:
+    call = program.call_of(statement.value, LATER) if isinstance(statement, ast.Expr) else None
+    if call is None or call.keywords or not call.args:
         return None
     report, *tensors = call.args
     given = report.args.defaults if isinstance(report, ast.Lambda) else [report]
@@ -327,8 +327,7 @@ def _may_be_weight(program: Program, name: ast.Name, given: Iterable[object]) ->
 def _operands(program: Program, node: ast.AST) -> Iterator[ast.Name]:
     if not isinstance(node, ast.Call) or is_metadata(node) or entry_of(program, node) is None:
         return
-    receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
-    for each in (receiver, *arguments_of(node)):
+    for each in (receiver_of(node), *arguments_of(node)):
         root = root_of(each) if each is not None else None
         if isinstance(root, ast.Name) and program.value(root).kind not in _FIXED:
             yield root
@@ -350,9 +349,7 @@ def _is_tensor(program: Program, name: ast.Name) -> bool:
     if isinstance(around, ast.Attribute) and is_metadata(around):
         return False
     call = program.parent(around) if around is not None else None
-    measured = (isinstance(call, ast.Call) and is_metadata(call)) or (
-        isinstance(around, ast.Call) and program.qualified(around.func) == "builtins.len"
-    )
+    measured = program.call_of(around, "builtins.len") or (isinstance(call, ast.Call) and is_metadata(call))
     return value.kind is Kind.TENSOR and value.place is not Place.HOST and not measured
 
 

@@ -227,9 +227,9 @@ def _check_reads(program: Program, node: ast.AST) -> None:
     elif isinstance(node, ast.comprehension):
         for test in node.ifs:
             _check_test(program, test)
-    elif isinstance(node, ast.Call) and program.qualified(node.func) in _CONVERT:
-        if any(is_tensor(program, argument) for argument in node.args):
-            raise Blocked(f"{shown(program, node)} {_READ}", node)
+    elif (converted := program.call_of(node, *_CONVERT)) is not None:
+        if any(is_tensor(program, argument) for argument in converted.args):
+            raise Blocked(f"{shown(program, converted)} {_READ}", node)
     elif isinstance(node, ast.Compare) and any(isinstance(each, ast.In | ast.NotIn) for each in node.ops):
         parts = (node.left, *node.comparators)
         if any(is_tensor(program, each) for each in parts):

@@ -74,14 +74,11 @@ class Outline:
             if value is not None and (isinstance(name.ctx, ast.Load) or is_updated):
                 yield name, list(sources_of(value))
 
-    def _is_inside(self, value: Value) -> bool:
-        return isinstance(value, Definition) and value.node in self.region.nodes
-
     @cached_property
     def parameters(self) -> list[str]:
         found: dict[str, ast.Name] = {}
         for name, values in self._reads():
-            outer = [each for each in values if not self._is_inside(each)]
+            outer = [each for each in values if not self.region.sets(each)]
             is_given = name.id in self._stored or any(self._is_given(each, name) for each in outer)
             if outer and is_given and name.id not in found:
                 self._check_parameter(name, outer)
@@ -145,7 +142,7 @@ class Outline:
     def _behind(self) -> list[ast.Name]:
         names = (each for each in self._graph.values if isinstance(each, ast.Name) and each not in self.region.nodes)
         values = ((each, self._graph.read(each)) for each in names)
-        return [name for name, value in values if value is not None and any(map(self._is_inside, sources_of(value)))]
+        return [name for name, value in values if value is not None and any(map(self.region.sets, sources_of(value)))]
 
     @cached_property
     def _carried(self) -> list[tuple[Phi, list[Value]]]:
@@ -159,7 +156,7 @@ class Outline:
         """Where the region sets what is read behind it, or by the next iteration."""
         read = (value for name in self._behind if (found := self._graph.read(name)) for value in sources_of(found))
         carried = (value for _, left in self._carried for value in left)
-        return {each.node for each in (*read, *carried) if isinstance(each, Definition) and self._is_inside(each)}
+        return {each.node for each in (*read, *carried) if self.region.sets(each)}
 
     @cached_property
     def results(self) -> list[str]:
@@ -167,7 +164,7 @@ class Outline:
         around = self.program.function_of(self._outermost) or self.program.tree
         deleted = [node.id for node in own_nodes(around) if isinstance(node, ast.Name) and _is_deleted(node)]
         found.update(name for name in deleted if name in self._stored)
-        found.update(phi.name for phi, left in self._carried if any(map(self._is_inside, left)))
+        found.update(phi.name for phi, left in self._carried if any(map(self.region.sets, left)))
         for each in self._stores:
             value = self._graph.value(each)
             is_shape = isinstance(value, Definition) and value.given is not None

@@ -244,13 +244,20 @@ def sunk(program: Program, run: Sequence[Part], block: Sequence[ast.stmt]) -> It
             yield each
 
 
+def makes_lists(node: ast.stmt) -> bool:
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+        return False
+    targets, values = elements_of(node.targets[0]), elements_of(node.value)
+    are_new = all(isinstance(each, ast.List) and not each.elts for each in values)
+    return are_new and len(targets) == len(values) and all(isinstance(each, ast.Name) for each in targets)
+
+
 def _makes(program: Program, statement: ast.Assign) -> bool:
+    if makes_lists(statement):
+        return True
     call, names = unwrapped(program, statement.value), elements_of(statement.targets[0])
     if len(statement.targets) > 1 or not all(isinstance(each, ast.Name) for each in names):
         return False
-    values = elements_of(call) if isinstance(call, ast.Tuple) else [call]
-    if all(isinstance(each, ast.List) and not each.elts for each in values):
-        return len(values) == len(names)
     entry = entry_of(program, call) if isinstance(call, ast.Call) else None
     if entry is None or not (entry.does("factory") or entry.does("like")):
         return False

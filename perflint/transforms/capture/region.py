@@ -6,15 +6,16 @@ import ast
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeGuard
 
 from perflint.analysis.autograd.effects import runs_backward
 from perflint.analysis.call_graph import is_handled
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Definition
+from perflint.analysis.ir.graph import Definition, Value
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import integer, own_nodes, path_of
+from perflint.syntax.walk import integer, own_nodes, path_of, receiver_of
 from perflint.transforms.capture.calls import MODES, called
 from perflint.transforms.capture.captured import check_file
 from perflint.transforms.capture.host_part import (
@@ -74,9 +75,9 @@ class Region:
         return [fetched for each in self.parts if not each.is_early for fetched in each.fetched]
 
     @property
-    def steps(self) -> list[ast.Call]:
-        nodes = (node for each in self.captured for node in own_nodes(each) if isinstance(node, ast.Call))
-        return [each for each in nodes if isinstance(each.func, ast.Attribute) and each.func.attr == "step"]
+    def stepped(self) -> list[ast.expr]:
+        nodes = (node for each in self.captured for node in own_nodes(each))
+        return [each for node in nodes if (each := receiver_of(node, "step")) is not None]
 
     @cached_property
     def values(self) -> dict[ast.expr, ast.expr]:
@@ -101,6 +102,9 @@ class Region:
         inside = (node for each in self.captured for node in own_nodes(each) if node not in outside)
         values = (node for each in self.values.values() for node in own_nodes(each))
         return dict.fromkeys((*inside, *values)).keys()
+
+    def sets(self, value: Value) -> TypeGuard[Definition]:
+        return isinstance(value, Definition) and value.node in self.nodes
 
 
 def _is_behind(node: ast.expr, other: ast.expr) -> bool:

@@ -63,7 +63,7 @@ class ResultMemory:
                 raise Blocked(f"`{name.id}` may be written to behind the step: write to a copy there", write.node)
 
     def _steps_own(self, call: ast.AST) -> bool:
-        optimizer = call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
+        optimizer = receiver_of(call)
         places = self._points.of(optimizer) if optimizer is not None else ()
         return any(is_made_in(self._graph, self.region.around, each) for each in places)
 
@@ -110,8 +110,7 @@ class ResultMemory:
     def _bases(self, node: ast.expr) -> Iterator[ast.expr]:
         if isinstance(node, ast.Name):
             for value in self._graph.definitions(node):
-                is_whole = isinstance(value, Definition) and self._is_inside(value) and value.updates is None
-                source = value.source if isinstance(value, Definition) and is_whole else None
+                source = value.source if self.region.sets(value) and value.updates is None else None
                 yield source or ast.Constant(None)
         elif isinstance(node, ast.Call):
             entry = entry_of(self.program, node)
@@ -162,8 +161,7 @@ class ResultMemory:
         if isinstance(node, ast.Name):
             is_read = isinstance(node.ctx, ast.Load)
             values = self._graph.definitions(node) if is_read else sources_of(self._graph.values[node])
-            found = (each for each in values if isinstance(each, Definition) and self._is_inside(each))
-            return [each.source for each in found if each.source is not None]
+            return [each.source for each in values if self.region.sets(each) and each.source is not None]
         if isinstance(node, ast.Call):
             entry = entry_of(self.program, node) if isinstance(node.func, ast.Attribute) else None
             return [node.func.value] if entry and entry.does("keeping") else []  # type: ignore[attr-defined]
@@ -173,16 +171,13 @@ class ResultMemory:
 
     def is_part_of_output(self, node: ast.expr, values: Sequence[Value]) -> bool:
         """Is it a part of a call's result, `model(x).loss`, that is differentiated?"""
-        sources = [each.source if isinstance(each, Definition) and self._is_inside(each) else None for each in values]
+        sources = [each.source if self.region.sets(each) else None for each in values]
         parts = [each for each in sources if isinstance(each, ast.Attribute | ast.Subscript)]
         calls = (each for each in self.region.nodes if isinstance(each, ast.Call) and runs_backward(self.program, each))
         names = {each.id for call in calls for each in ast.walk(call.func) if isinstance(each, ast.Name)}
         roots = [each for each in map(root_of, parts) if isinstance(each, ast.expr)]
         is_new = len(roots) == len(values) > 0 and all(map(self.is_own, roots))
         return is_new and getattr(node, "id", "") in names
-
-    def _is_inside(self, value: Value) -> bool:
-        return isinstance(value, Definition) and value.node in self.region.nodes
 
 
 def _meet(some: Locations, others: Locations) -> bool:
@@ -288,7 +283,6 @@ class _Results:
             yield from (_Given(each, view if is_itself else view or call) for each in shared)
         else:
             places = self._points.cells.reach(self._points.of(call)) - {made(call)}
-            receiver = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-            for each in (receiver, *arguments_of(call)):
+            for each in (receiver_of(call) or call.func, *arguments_of(call)):
                 if any(one.may_be(other) for one in places for other in self._points.of(each)):
                     yield _Given(each, view if self._is_container(each) else view or call)

@@ -16,21 +16,19 @@ from perflint.analysis.memory.locations import Write
 from perflint.analysis.program import Effect, Fate, GradMode, Program
 from perflint.analysis.values.operations import move, operation
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, LOOPS, own_nodes, path_of, reachable, receiver_of, root_of
+from perflint.syntax.walk import LOOPS, own_nodes, path_of, reachable, receiver_of, root_of
 from perflint.transforms.capture.host_part import Around, detaches, is_within
 from perflint.transforms.capture.late import changed_by
 from perflint.transforms.capture.region import Region
 from perflint.transforms.capture.step_obstacles import is_model
 from perflint.transforms.rewrite import Blocked, Taken, check_alone, shown
 
-_SCOPES = (*FUNCTIONS, ast.ClassDef)
 _OF_SCOPE = frozenset("builtins.locals builtins.vars builtins.dir".split())  # without arguments
 _OF_ANY = frozenset("builtins.eval builtins.exec builtins.globals sys._getframe inspect.currentframe".split())
 
 
 def check_scope(program: Program, region: Region, outermost: Around) -> None:
-    around = next((each for each in program.ancestors(region.scope) if isinstance(each, _SCOPES)), None)
-    if isinstance(around, ast.ClassDef):
+    if isinstance(program.definition_around(region.scope), ast.ClassDef):
         raise Blocked("it trains while a class is made: do that in a function", region.scope)
     for node in region.nodes:
         if isinstance(node, ast.Name) and node.id in ("super", "__class__"):
@@ -156,11 +154,11 @@ class _Tape:
             each for each in self._region.nodes if isinstance(each, ast.Call) and runs_backward(self._program, each)
         ]
         values = [self._values_in(each) for each in calls]
-        return bool(values) and all(each and all(map(self._is_inside, each)) for each in values)
+        return bool(values) and all(each and all(map(self._region.sets, each)) for each in values)
 
     def _may_have_graph(self, value: Value) -> bool:
         source = value.source if isinstance(value, Definition) else None
-        if source is None or self._is_inside(value) or not is_within(self._graph, source, self._region.around):
+        if source is None or self._region.sets(value) or not is_within(self._graph, source, self._region.around):
             return False
         is_cut = detaches(self._program, self._program.statement_of(source))
         return not is_cut and self._program.grad_mode(source, callers=False) is not GradMode.OFF
@@ -203,8 +201,8 @@ class _Tape:
                 raise Blocked(f"`{name.id}` {reason}: detach it", handed)
 
     def _is_spent(self, name: ast.Name) -> bool:
-        values = [each for each in self._graph.definitions(name) if self._is_inside(each)]
-        sources = (each.source for each in values if isinstance(each, Definition) and each.source is not None)
+        values = (each for each in self._graph.definitions(name) if self._region.sets(each))
+        sources = (each.source for each in values if each.source is not None)
         ends = ((each.fate, each.node) for source in sources for each in self._program.graph_uses(source))
         return any(fate is Fate.DIFFERENTIATED and node in self._region.nodes for fate, node in ends)
 
@@ -213,8 +211,7 @@ class _Tape:
         around = self._region.around
         for phi in self._graph.carried(around) if not isinstance(around, ast.FunctionDef) else ():
             made = (each for value in self._graph.back_edge_values(around, phi) for each in sources_of(value))
-            is_recorded = any(isinstance(each, Definition) and each.source in self._recorded for each in made
-                              if self._is_inside(each))  # fmt: skip
+            is_recorded = any(self._region.sets(each) and each.source in self._recorded for each in made)
             for name in _readers(phi) if is_recorded else ():
                 if name in self._region.nodes and name in self._recorded and not self._is_detached(name):
                     reason = "is computed with gradients in the iteration before"
@@ -233,9 +230,6 @@ class _Tape:
     def _values_in(self, node: ast.expr) -> list[Value]:
         names = (each for each in ast.walk(node) if isinstance(each, ast.Name) and not is_cut(self._program, each))
         return [value for name in names for value in self._graph.definitions(name)]
-
-    def _is_inside(self, value: Value) -> bool:
-        return isinstance(value, Definition) and value.node in self._region.nodes
 
 
 def is_cut(program: Program, name: ast.Name) -> bool:
@@ -284,7 +278,7 @@ def step_name(program: Program, region: Region, owner: str, results: Sequence[st
 
     `owner` is `self` or the like of a method. Raises Blocked where no name is free.
     """
-    paths = {ast.unparse(each.func.value) for each in region.steps if isinstance(each.func, ast.Attribute)}
+    paths = {ast.unparse(each) for each in region.stepped}
     last = paths.pop().rpartition(".")[2].lower() if len(paths) == 1 else ""
     word = next((each for each in _WORDS if each in last), "")
     stem = last.replace(word, "").strip("_")
@@ -309,10 +303,5 @@ def step_name(program: Program, region: Region, owner: str, results: Sequence[st
 
 
 def _is_defined_again(program: Program, function: ast.FunctionDef) -> bool:
-    def scope(node: ast.AST) -> ast.AST:
-        return next(
-            each for each in program.ancestors(node) if isinstance(each, (*FUNCTIONS, ast.ClassDef, ast.Module))
-        )
-
     others = (each for each in program.of_type(ast.FunctionDef) if each.name == function.name and each is not function)
-    return any(scope(each) is scope(function) for each in others)
+    return any(program.definition_around(each) is program.definition_around(function) for each in others)
