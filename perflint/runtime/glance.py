@@ -89,7 +89,7 @@ class Reads:
         """What has to be computed anew, as the values of host tensors."""
         self._computed.append(compute)
 
-    def found(self) -> tuple[object, ...]:
+    def found(self, tensors: Iterable[Tensor]) -> tuple[object, ...]:
         """All that is told by its identity."""
         found: list[object] = []
         add = found.extend
@@ -103,21 +103,21 @@ class Reads:
         add(map(object.__getattribute__, opened, repeat("__dict__")))
         add(map(type, opened))
         add([type(each()) for each in self._objects])
-        add(chain.from_iterable(map(_HOOKS_OF, self.tensors())))
+        add(chain.from_iterable(map(_HOOKS_OF, tensors)))
         return tuple(found)
 
     def tensors(self) -> list[Any]:
         return [each() for each in self._tensors.values()]
 
-    def snapshot(self) -> tuple[object, ...]:
+    def snapshot(self, tensors: Sequence[Tensor]) -> tuple[object, ...]:
         """What is there now, but the tensors' forms; equal snapshots mean the same while nothing of them dies."""
         memory: Any = [each() for each in self._memory]
         return (
-            identities(self.found()),
+            identities(self.found(tensors)),
             list(map(len, self._sized)),
             list(map(len, self._whole)),
             any(self._empty),
-            list(map(Tensor.data_ptr, self.tensors())),
+            list(map(Tensor.data_ptr, tensors)),
             list(map(Tensor.data_ptr, memory)),
             [each() for each in self._computed],
         )
@@ -128,16 +128,19 @@ class Glance:
 
     def __init__(self, reads: Reads) -> None:
         self._reads: Reads | None = reads
-        found = {id(each): each for each in reads.found()}
+        tensors = reads.tensors()
+        found = {id(each): each for each in reads.found(tensors)}
         forget = partial(_forget, weakref.ref(self))
         self._anchors = [reference(each, forget) for each in found.values()]  # no identity is used again
-        self._have_forms = check_of_forms(reads.tensors())
-        self._seen = reads.snapshot()
+        self._have_forms = check_of_forms(tensors)
+        self._seen = reads.snapshot(tensors)
 
     def holds(self) -> bool:
-        reads = self._reads
+        if (reads := self._reads) is None:
+            return False
+        tensors = reads.tensors()
         try:
-            return reads is not None and reads.snapshot() == self._seen and self._have_forms(*reads.tensors())
+            return self._have_forms(*tensors) and reads.snapshot(tensors) == self._seen
         except _GONE:
             return False
 
