@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from perflint.runtime.scope import Reads
+from perflint.runtime.glance import Reads
 
 _RATE = "lr"
 _CAPTURABLE = "capturable"

@@ -20,10 +20,12 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils import _device
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from perflint.runtime.glance import reference
 from perflint.runtime.probe import host_rng
-from perflint.runtime.scope import Scope, reference
+from perflint.runtime.scope import Scope
 from perflint.runtime.walk import Key, Walk
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -89,7 +91,9 @@ def current_stream() -> int:
 
 def can_capture() -> bool:
     """Whether this call may use a graph: on a device, outside of captures, compilers, tracers and modes."""
-    return may_capture() and torch._C._len_torch_dispatch_stack() == 0 and torch._C._get_tracing_state() is None
+    if not may_capture() or torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state() is not None:
+        return False
+    return torch._C._len_torch_function_stack() <= (_device.CURRENT_DEVICE is not None)  # that is a mode, too
 
 
 def may_capture() -> bool:

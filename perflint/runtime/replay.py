@@ -51,14 +51,13 @@ def distinct(tensor: Tensor) -> Tensor:
 
 
 def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    groups: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
-    for target, source in zip(targets, sources, strict=True):
-        group = groups.setdefault(target.dtype, ([], []))
-        group[0].append(target)
-        group[1].append(source)
-    for group in groups.values():
-        with torch.no_grad():
-            torch._foreach_copy_(*group)
+    types = [target.dtype for target in targets]
+    with torch.no_grad():
+        for each in dict.fromkeys(types):
+            torch._foreach_copy_(
+                [target for target, of in zip(targets, types, strict=True) if of is each],
+                [source for source, of in zip(sources, types, strict=True) if of is each],
+            )
 
 
 def copies(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -304,6 +303,9 @@ def flatten(value: Any) -> tuple[Hashable, list[Any]]:
 
 def _structure(value: Any, leaves: list[Any]) -> Hashable:
     kind = type(value)
+    if kind is Tensor:  # first, as it is the most frequent
+        leaves.append(value)
+        return LEAF
     if kind is tuple or kind is list:
         return (kind, tuple([_structure(item, leaves) for item in value]))
     if kind is dict:

@@ -17,10 +17,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from perflint.runtime import optimizers as optim
 from perflint.runtime import ranks
 from perflint.runtime.checks import Checks
+from perflint.runtime.glance import Glance
 from perflint.runtime.probe import host_rng
 from perflint.runtime.records import CannotCapture, Rehearsal, Unsettled, current_stream, device_refusal, inside
 from perflint.runtime.replay import flatten, side_stream
-from perflint.runtime.scope import Glance
 from perflint.runtime.training import tape
 from perflint.runtime.walk import Arguments, Key, Walk
 
@@ -102,8 +102,19 @@ class Gradient(NamedTuple):
 
     @staticmethod
     def of(gradient: Tensor) -> Gradient:
-        form = (gradient.shape, gradient.stride(), gradient.dtype)
-        return Gradient((id(gradient), gradient.data_ptr()), form)
+        return Gradient(_place(gradient), _form(gradient))
+
+
+def _place(gradient: Tensor) -> tuple[int, int]:
+    return id(gradient), gradient.data_ptr()
+
+
+def _form(gradient: Tensor) -> tuple[torch.Size, tuple[int, ...], torch.dtype]:
+    return gradient.shape, gradient.stride(), gradient.dtype
+
+
+def _untouched(_: object) -> str:
+    return "untouched"
 
 
 @dataclass(frozen=True)
@@ -124,7 +135,13 @@ class Pattern:
             return None
         if id(leaf) in self.carried:
             return gradient.form
-        return gradient.place if id(leaf) in self.kept else "untouched"
+        return gradient.place if id(leaf) in self.kept else _untouched(gradient)
+
+    def look(self, leaf: Tensor) -> Callable[[Tensor], Hashable]:
+        """What finds the part of a leaf that isn't `replaced` in its gradient."""
+        if id(leaf) in self.carried:
+            return _form
+        return _place if id(leaf) in self.kept else _untouched
 
 
 @dataclass(frozen=True)
@@ -271,12 +288,23 @@ def aside(walk: Walk) -> Iterator[None]:
         current.wait_stream(stream)
 
 
-@dataclass(frozen=True)
 class _Entry:
-    key: Hashable
-    pattern: Pattern
-    left: tuple[Callable[[], Any], ...]  # these leaves, which are alive where all that was read is
-    gradients: list[Hashable]
+    """The key of a call, and what it found of gradients that it doesn't drop unseen."""
+
+    def __init__(self, key: Hashable, pattern: Pattern, leaves: Iterable[Tensor]) -> None:
+        self.key = key
+        left = [leaf for leaf in leaves if id(leaf) not in pattern.replaced]
+        self._left: list[tuple[Callable[[], Any], Callable[[Any], Hashable]]]
+        self._left = [(weakref.ref(leaf), pattern.look(leaf)) for leaf in left]
+        self._seen = self._parts()
+
+    def holds(self) -> bool:
+        """To be asked while these leaves are alive, as they are where all that was read is."""
+        return self._parts() == self._seen
+
+    def _parts(self) -> list[Hashable]:
+        found = ((leaf().grad, look) for leaf, look in self._left)
+        return [None if gradient is None else look(gradient) for gradient, look in found]
 
 
 class Recall:
@@ -285,34 +313,28 @@ class Recall:
     def __init__(self) -> None:
         self._glance: Glance | None = None
         self._entries: dict[Hashable, _Entry] = {}
-        self._leaves: tuple[Callable[[], Any], ...] = ()
-        self._holds = False
         self._misses = 0
 
     def find(self, function: object, arguments: Arguments) -> Hashable | None:
-        self._holds = self._glance is not None and self._glance.holds()
-        entry = self._entries.get(_key(function, arguments)) if self._holds else None
-        if entry is None:
-            return None
-        if hindrance([each() for each in self._leaves]):
-            return None
-        if _parts(entry.pattern, [each() for each in entry.left]) != entry.gradients:
+        entry = self._entries.get(_key(function, arguments))  # first, as the last batch is often another
+        if entry is None or not self._holds() or _has_any_global_hook() or not entry.holds():  # type: ignore[no-untyped-call]
             return None
         self._misses = 0
         return entry.key
 
     def note(self, function: object, scene: Scene, key: Hashable, pattern: Pattern) -> None:
-        if not self._holds:
+        if not self._holds():
             if self._misses == _PATIENCE:
                 return
             self._misses += 1
             reads = scene.walk.reads
             optim.look(reads, scene.optimizers)
             self._glance, self._entries = Glance(reads), {}
-            self._leaves = tuple(map(weakref.ref, scene.leaves))
-        left = [leaf for leaf in scene.possible_leaves if id(leaf) not in pattern.replaced]
-        entry = _Entry(key, pattern, tuple(map(weakref.ref, left)), _parts(pattern, left))
+        entry = _Entry(key, pattern, scene.possible_leaves)
         self._entries[_key(function, scene.walk.arguments)] = entry
+
+    def _holds(self) -> bool:
+        return self._glance is not None and self._glance.holds()
 
     def forget(self) -> None:
         self._glance, self._entries, self._misses = None, {}, 0
@@ -320,11 +342,3 @@ class Recall:
 
 def _key(function: object, arguments: Arguments) -> Hashable:
     return (id(function), *arguments.parts, *map(id, arguments.others), *switches())
-
-
-def _parts(pattern: Pattern, leaves: Sequence[Tensor]) -> list[Hashable]:
-    gradients = [leaf.grad for leaf in leaves]
-    return [
-        pattern.part(leaf, None if gradient is None else Gradient.of(gradient))
-        for leaf, gradient in zip(leaves, gradients, strict=True)
-    ]

@@ -7,19 +7,15 @@ import dis
 import enum
 import random
 import sys
-import weakref
 from abc import ABC
 from argparse import Namespace
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from functools import cached_property, partial
-from itertools import chain, repeat
-from operator import attrgetter, itemgetter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from functools import cached_property
 from types import CellType, CodeType, FunctionType, MemberDescriptorType, ModuleType, SimpleNamespace
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -32,7 +28,7 @@ _BLANK = frozenset({object, type, ModuleType, SimpleNamespace, Namespace, Module
 _REFLECTION = frozenset({"__dict__", "attrgetter", "asdict", "astuple"})
 _DYNAMIC = frozenset({"vars", "eval", "exec", "globals", "locals"})  # as globals: modules have an `eval` too
 _SET_UP = frozenset({"__new__", "__init__", "__post_init__", "__init_subclass__", "__del__", "__repr__", "__str__"})
-_OWN = frozenset(vars(torch.nn.Module()))  # what every module has, and the walk looks at anyway
+OF_MODULES = frozenset(vars(torch.nn.Module()))  # what every module has, and the walk looks at anyway
 _EXCHANGE = frozenset({"process_group", "reducer", "logger"})  # of a DistributedDataParallel
 _SWITCHES = frozenset({"require_backward_grad_sync", "require_forward_param_sync"})
 _CALLED = ("forward", "__call__")
@@ -148,11 +144,11 @@ class Scope:
         place = (kind, is_open, *members)
         found = self._found.get(place)
         if found is None:
-            is_open, named, skipped = is_open or self.reads_all, self.names, _OWN
+            is_open, named, skipped = is_open or self.reads_all, self.names, OF_MODULES
             if issubclass(kind, Optimizer):  # whose settings and state are in the keys of steps
                 is_open, skipped = False, frozenset({"state"})
             elif issubclass(kind, DistributedDataParallel):  # which counts its steps, and computes the same in each
-                is_open, named, skipped = False, named | _SWITCHES, _OWN | _EXCHANGE
+                is_open, named, skipped = False, named | _SWITCHES, OF_MODULES | _EXCHANGE
             read = (name for name in members if name in named or (is_open and name[:2] != "__"))
             names = tuple(name for name in read if name not in skipped)
             found = self._found[place] = (self._numbers.setdefault(names, len(self._numbers)), names)
@@ -259,133 +255,3 @@ def is_library(value: Any) -> bool:
 
 def is_library_module(value: ModuleType) -> bool:
     return value.__name__.partition(".")[0] in _LIBRARIES
-
-
-T = TypeVar("T")
-_OF_FUNCTION = attrgetter("__code__", "__closure__", "__defaults__", "__kwdefaults__", "__dict__")
-_OF_CELL = attrgetter("cell_contents", "cell_contents")
-_GONE = (AttributeError, KeyError, RuntimeError, TypeError, ValueError)  # of looking where nothing is any more
-
-
-class Reads:
-    """Where a walk has looked.
-
-    Objects, functions and tensors are held weakly; namespaces, containers and cells can't be.
-    """
-
-    def __init__(self) -> None:
-        self._spaces: list[Mapping[str, Any]] = []
-        self._picked: list[tuple[Callable[[Any], tuple[object, ...]], Any]] = []
-        self._containers: list[Collection[object]] = []
-        self._empty: list[Collection[object]] = []
-        self._objects: list[Callable[[], object]] = []
-        self._open: list[Callable[[], object]] = []  # objects that have a `__dict__`
-        self._functions: list[Callable[[], FunctionType | None]] = []
-        self._tensors: dict[int, Callable[[], Tensor | None]] = {}
-        self._memory: list[Callable[[], Tensor | None]] = []
-        self._computed: list[Callable[[], Hashable]] = []
-
-    def names(self, space: Mapping[str, Any], read: Iterable[str]) -> None:
-        self._spaces.append(space)
-        self.items(space, read)
-
-    def items(self, space: Mapping[str, Any], read: Iterable[str]) -> None:
-        if found := tuple(read):
-            self._picked.append((itemgetter(*found, found[0]), space))  # a tuple for one name, too
-
-    def container(self, values: Collection[object]) -> None:
-        (self._containers if values else self._empty).append(values)
-
-    def mapping(self, values: Mapping[str, object]) -> None:
-        self._spaces.append(values)
-        self.container(values.values())
-
-    def cell(self, cell: CellType) -> None:
-        self._picked.append((_OF_CELL, cell))
-
-    def thing(self, value: Any, *, has_dict: bool) -> None:
-        (self._open if has_dict else self._objects).append(reference(value))
-
-    def slots(self, value: object, names: Iterable[str]) -> None:
-        self._picked.append((partial(_in_slots, tuple(names)), reference(value)))
-
-    def function(self, function: FunctionType) -> None:
-        self._functions.append(reference(function))
-
-    def tensor(self, tensor: Tensor) -> None:
-        self._tensors.setdefault(id(tensor), reference(tensor))
-
-    def memory(self, tensor: Tensor) -> None:
-        self._memory.append(reference(tensor))
-
-    def computed(self, compute: Callable[[], Hashable]) -> None:
-        """What has to be computed anew, as the values of host tensors."""
-        self._computed.append(compute)
-
-    def found(self) -> Iterator[Any]:
-        opened = [each() for each in self._open]
-        return chain(
-            chain.from_iterable([pick(place) for pick, place in self._picked]),
-            chain.from_iterable(self._containers),
-            chain.from_iterable([_OF_FUNCTION(each()) for each in self._functions]),
-            map(object.__getattribute__, opened, repeat("__dict__")),
-            map(type, opened),
-            [type(each()) for each in self._objects],
-        )
-
-    def snapshot(self) -> tuple[object, ...]:
-        """What is there now, by identity; equal snapshots mean the same while nothing of them dies."""
-        tensors: Any = [each() for each in self._tensors.values()]
-        memory: Any = [each() for each in self._memory]
-        return (
-            list(map(id, self.found())),
-            list(chain.from_iterable(self._spaces)),
-            list(map(len, self._spaces)),
-            list(map(len, self._containers)),
-            any(self._empty),
-            list(map(Tensor.data_ptr, tensors)),
-            [each.shape for each in tensors],  # `.data` may be another part of the same memory
-            list(map(Tensor.stride, tensors)),
-            [each.dtype for each in tensors],
-            [each.requires_grad for each in tensors],
-            list(map(Tensor.data_ptr, memory)),
-            [each() for each in self._computed],
-        )
-
-
-class Glance:
-    """Tells whether a walk would find again what it found before."""
-
-    def __init__(self, reads: Reads) -> None:
-        self._reads: Reads | None = reads
-        found = {id(each): each for each in reads.found()}
-        forget = partial(_forget, weakref.ref(self))
-        self._anchors = [reference(each, forget) for each in found.values()]  # no identity is used again
-        self._seen = reads.snapshot()
-
-    def holds(self) -> bool:
-        try:
-            return self._reads is not None and self._reads.snapshot() == self._seen
-        except _GONE:
-            return False
-
-    def forget(self) -> None:
-        self._reads, self._anchors = None, []
-
-
-def _forget(glance: weakref.ref[Glance], _: object) -> None:
-    if (found := glance()) is not None:
-        found.forget()
-
-
-def reference(value: T, drop: Callable[[Any], None] | None = None) -> Callable[[], T | None]:
-    """A weak reference where possible, else a strong one; `drop` is called when the object dies."""
-    try:
-        return weakref.ref(value, drop)
-    except TypeError:
-        return lambda: value
-
-
-def _in_slots(names: tuple[str, ...], value: Callable[[], object]) -> tuple[object, ...]:
-    found = value()
-    return tuple(own(found, name) for name in names)

@@ -113,8 +113,13 @@ class GraphedStep(Graphed[P, R]):
             return self._together(Call(function, *flatten((args, kwargs))), ranks)  # type: ignore[no-any-return]
         if not can_capture() or torch.is_anomaly_enabled() or torch.is_grad_enabled() in self._records.refused:
             return function(*args, **kwargs)
-        call = Call(function, *flatten((args, kwargs)))
-        return self._step(call)  # type: ignore[no-any-return]
+        structure, leaves = flatten((args, kwargs))
+        with self._records.lock:
+            arguments = Arguments(structure, leaves)
+            if capture := self._recalled(arguments):
+                self._records.replayed()
+                return capture(arguments.inputs)  # type: ignore[no-any-return]
+        return self._anew(Call(function, structure, leaves))  # type: ignore[no-any-return]
 
     def clear(self) -> None:
         super().clear()
@@ -125,17 +130,8 @@ class GraphedStep(Graphed[P, R]):
         walk = Walk(self._records.scope_of(call.function), call.function, call.structure, call.leaves)
         return Scene(walk, together=bool(self._known.ranks))
 
-    def _step(self, call: Call) -> Any:
-        with self._records.lock:
-            arguments = Arguments(call.structure, call.leaves)
-            capture = self._recalled(call, arguments)
-            if capture is not None:
-                self._records.replayed()
-                return capture(arguments.inputs)
-        return self._anew(call)
-
-    def _recalled(self, call: Call, arguments: Arguments) -> StepReplay | None:
-        key = self._recall.find(call.function, arguments)
+    def _recalled(self, arguments: Arguments) -> StepReplay | None:
+        key = self._recall.find(self.__wrapped__, arguments)
         record = self._records.find(key) if key is not None else None
         capture: StepReplay | None = record.capture if record is not None else None
         return None if capture is None or capture.is_held() or capture.is_reseeded() else capture
@@ -169,7 +165,7 @@ class GraphedStep(Graphed[P, R]):
                 Arguments(call.structure, call.leaves),
                 not can_capture() or torch.is_anomaly_enabled(),
             )
-            capture = None if is_plain else self._recalled(call, arguments)
+            capture = None if is_plain else self._recalled(arguments)
             scene = None if capture else self._scene(call)
             choice = self._choice(scene) if scene else _Choice(Vote.REPLAYED)
             waits = choice.vote is not Vote.REFUSED and (is_plain or not ranks.is_warm)

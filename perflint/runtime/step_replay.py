@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from operator import add, gt
 from typing import Any
 from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.optim import optimizer as hooks
 
 from perflint.runtime import optimizers as optim
@@ -25,21 +25,21 @@ class Gradients:
 
     def __init__(self, made: list[tuple[Tensor, Tensor]]) -> None:
         self.made = made
-        self._places = [gradient.untyped_storage() for _, gradient in made]
-        self._least: list[list[int]] = []
+        self.tensors = [gradient for _, gradient in made]
+        self._places = [gradient.untyped_storage() for gradient in self.tensors]
+        self._addresses = [place._cdata for place in self._places]
+        self._least: list[tuple[int, int]] = []
 
     def count(self) -> None:
-        self._least = [self._users_if(has_them) for has_them in (False, True)]
+        self._least = list(zip(*(self._users_if(has_them) for has_them in (False, True)), strict=True))
 
     def is_held(self) -> bool:
-        users = self._users()
-        least = (self._least[leaf.grad is gradient] for leaf, gradient in self.made)
-        return any(count > each[number] for number, (count, each) in enumerate(zip(users, least, strict=True)))
+        least = [each[leaf.grad is made] for (leaf, made), each in zip(self.made, self._least, strict=True)]
+        return any(map(gt, self._users(), least))
 
     def _users(self) -> list[int]:
-        count = torch._C._storage_Use_Count
-        pairs = zip(self.made, self._places, strict=True)
-        return [sys.getrefcount(made) + count(place._cdata) for (_, made), place in pairs]
+        users = map(torch._C._storage_Use_Count, self._addresses)
+        return list(map(add, map(sys.getrefcount, self.tensors), users))
 
     def _users_if(self, has_them: bool) -> list[int]:
         before = [leaf.grad for leaf, _ in self.made]
@@ -89,6 +89,7 @@ def give(gradients: Iterable[tuple[Tensor, Tensor | None]]) -> None:
 
 
 _TAPE = torch.empty(0, requires_grad=True)  # that there is a tape behind results
+_SPENT = "perflint: the step that made this was replayed, its backward pass included"
 
 
 class StepReplay(Capture):
@@ -117,7 +118,8 @@ class StepReplay(Capture):
         finally:
             give(zip(leaves, before, strict=True))
         self._pool, self._number = pool, pool.add(self._graph, self._recorder.pool)
-        self._recorded = [tensor.requires_grad for tensor in outcome.tensors]
+        self._recorded = [number for number, tensor in enumerate(outcome.tensors) if tensor.requires_grad]
+        self._spend = spend(len(self._recorded))
         self._outcome = replace(outcome, tensors=[tensor.detach() for tensor in outcome.tensors])
         pairs = zip(leaves, before, after, strict=True)
         self._exits = [(leaf, now) for leaf, was, now in pairs if now is not was]
@@ -145,8 +147,8 @@ class StepReplay(Capture):
 
     def _carry(self) -> None:
         """Copy gradients that the step adds to, before it drops them, to where it finds them."""
-        pairs = [(static, leaf.grad) for leaf, static in self._carried if leaf.grad is not None]
-        copy_into([static for static, _ in pairs], [gradient for _, gradient in pairs])
+        if pairs := [(static, leaf.grad) for leaf, static in self._carried if leaf.grad is not None]:
+            copy_into([static for static, _ in pairs], [gradient for _, gradient in pairs])
 
     def __call__(self, inputs: list[Tensor]) -> Any:
         optim.refresh(self._optimizers)
@@ -156,16 +158,15 @@ class StepReplay(Capture):
         for leaf, gradient in self._exits:
             if leaf.grad is not gradient:
                 leaf.grad = gradient
-        grads = [leaf.grad for leaf in self._kept if leaf.grad is not None]
-        grads += [gradient for _, gradient in self._gradients.made]
-        torch.autograd.graph.increment_version([*self._written, *grads])
+        kept = [gradient for leaf in self._kept if (gradient := leaf.grad) is not None]
+        torch.autograd.graph.increment_version([*self._written, *kept, *self._gradients.tensors])
         for optimizer in self._stepped:
             for hook in (*hooks._global_optimizer_pre_hooks.values(), *hooks._global_optimizer_post_hooks.values()):
                 hook(optimizer, (), {})
         self._drawn = self._randomness()
-        outputs: Any = copies(self._outcome.tensors)
-        if any(self._recorded):
-            outputs = _Spent.apply(_TAPE, outputs, self._recorded)  # type: ignore[no-untyped-call]
+        outputs = copies(self._outcome.tensors)
+        for number, output in zip(self._recorded, self._spend([outputs[each] for each in self._recorded]), strict=True):
+            outputs[number] = output
         return self._outcome.result(inputs, outputs)
 
 
@@ -183,14 +184,9 @@ def _without_hooks() -> Iterator[None]:
             each.update(before)
 
 
-class _Spent(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, _: Tensor, outputs: list[Tensor], recorded: list[bool]) -> tuple[Tensor, ...]:
-        fixed = [output for output, is_recorded in zip(outputs, recorded, strict=True) if not is_recorded]
-        ctx.mark_non_differentiable(*fixed)
-        return tuple(outputs)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-        raise RuntimeError("perflint: the step that made this was replayed, its backward pass included")
+def spend(count: int) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
+    """Gives so many results the end of a tape that raises."""
+    if count == 0:
+        return lambda _: ()
+    end: Any = torch._C._functions.DelayedError(_SPENT, count + 1)
+    return lambda results: end(_TAPE, *results)[1:]

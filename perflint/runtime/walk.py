@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Module, Parameter
+from torch.utils import _device
 
-from perflint.runtime.scope import CONTAINERS, Kind, Reads, Scope, is_library, is_library_module, own
+from perflint.runtime.glance import Reads
+from perflint.runtime.scope import CONTAINERS, OF_MODULES, Kind, Scope, is_library, is_library_module, own
 
 HOST_VALUES = 64  # elements of a host tensor that are part of the key by value
 ITEMS = 1024  # items of a container that are part of the key
@@ -156,7 +158,7 @@ class Walk:
             for name in _PARTS_OF_MODULES:
                 self.reads.container(members[name].values())
             self.modules.append(module)
-            parts.append(module.training)
+            parts += (type(module), module.training)
             for tensor in members["_parameters"].values():
                 if tensor is not None:
                     self._tensor(tensor)
@@ -261,6 +263,7 @@ class Walk:
             return
         if kind.is_number:
             self._parts += (type(value), value)
+        self._parts.append(type(value))
         self._identity(value)
         if id(value) in self._met or isinstance(value, enum.Enum):
             return
@@ -295,7 +298,10 @@ class Walk:
         self, kind: type, members: Mapping[str, Any], is_open: bool, depth: int, also: tuple[str, ...] = ()
     ) -> None:
         number, names = self.scope.read_from(kind, members, is_open)
-        self.reads.names(members, (*also, *names))
+        if also and not self.scope.kind(kind).owners and OF_MODULES.issuperset(members.keys() - names):
+            self.reads.whole(members)  # a module of torch's own, whose other members don't change
+        else:
+            self.reads.names(members, (*also, *names))
         self._named(number, names, members, depth)
 
     def _named(self, number: int, names: Iterable[str], members: Mapping[str, Any], depth: int) -> None:
@@ -363,4 +369,5 @@ def modes() -> tuple[Hashable, ...]:
         torch.is_autocast_enabled("cuda") and (torch.get_autocast_dtype("cuda"), torch.is_autocast_cache_enabled()),
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
+        _device.CURRENT_DEVICE,
     )

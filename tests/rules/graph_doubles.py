@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map_only
 
 from perflint.runtime.checks import Checks
 from perflint.runtime.replay import flatten, rebuild
-from perflint.runtime.step_replay import _TAPE, _Spent
+from perflint.runtime.step_replay import spend
 
 
 class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -85,7 +85,7 @@ def _given_back(known: dict[int, Any], tensor: torch.Tensor) -> Any:
         return tensor
     copy = tensor.detach().clone()
     if tensor.requires_grad:
-        (copy,) = _Spent.apply(_TAPE, [copy], [True])  # type: ignore[no-untyped-call]
+        (copy,) = spend(1)([copy])
     return known.setdefault(id(tensor), copy)
 
 

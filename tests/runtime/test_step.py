@@ -19,11 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from perflint.runtime import optimizers, records, scene
+from perflint.runtime.glance import Glance, Reads
 from perflint.runtime.graphs import graphed_step
 from perflint.runtime.records import CannotCapture, Unsettled
 from perflint.runtime.replay import flatten
 from perflint.runtime.scene import Gradient, Pattern, Scene, Showed, watch
-from perflint.runtime.scope import Glance, Reads, Scope
+from perflint.runtime.scope import Scope
 from perflint.runtime.step_replay import Gradients, Pool
 from perflint.runtime.walk import Walk
 

@@ -20,8 +20,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from perflint.runtime.glance import Glance
 from perflint.runtime.replay import flatten, rebuild
-from perflint.runtime.scope import Glance, Scope
+from perflint.runtime.scope import Scope
 from perflint.runtime.walk import ARRAY_BYTES, HOST_VALUES, ITEMS, Arguments, Walk
 
 LIMIT = 5
