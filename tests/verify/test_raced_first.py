@@ -13,11 +13,12 @@ import pytest
 
 from perflint.engine.rule import Safety
 from perflint.shim.plan import Plan
-from perflint.verify.contest import Contest, Settled
+from perflint.verify.contest import Contest
 from perflint.verify.examine import Examination
 from perflint.verify.messages import Variant
 from perflint.verify.protocol import Budget
 from perflint.verify.runs import Recorded
+from perflint.verify.settled import Settled
 from perflint.verify.statistics import Outcome
 from perflint.verify.variants import Effect
 from perflint.verify.verdict import FixVerdict, Grade, Likeness, Reach, Verdict, begun
@@ -36,6 +37,7 @@ class Key(NamedTuple):
 
     name: str
     rule: str = "compile-break"
+    safety: Safety = Safety.EXACT
 
 
 KEYS = (Key(A), Key(B))
@@ -65,7 +67,7 @@ class Tuned(Examination):
         )
         super().__init__(*cast(Any, (Mock(), known, Budget(LONG), Path(), lambda _: None, Mock())), by_class=True)
         records = SimpleNamespace(own=BITWISE, standard=SimpleNamespace(run=RUN), one=0.0, add=lambda _: [RUN])
-        schedule = SimpleNamespace(is_tight=lambda _: False, recorded=0.0, least=lambda _: 0.0)
+        schedule = SimpleNamespace(is_tight=lambda _: False, recorded=0.0, least=lambda *_: 0.0, proved=LONG)
         vars(self).update(
             _look=SimpleNamespace(ran=()), _records=records, _schedule=schedule, _raced_first=KEYS, _reach=Reach()
         )
