@@ -371,7 +371,7 @@ class Contest:
         protocol = schedule.protocol(len(variants), seconds)
         if any(starts_slowly(fix.rule) for fixes in patches.values() for fix in fixes):
             protocol = schedule.shortest(len(variants), seconds)  # most of the time goes to compiling
-        protocol = replace(protocol, times_starts=False, observed=0) if base else protocol
+        protocol = protocol if PATCHED in patches else replace(protocol, times_starts=False, observed=0)
         self.tell(f"racing {len(variants)} variants, {protocol.rounds} rounds at most")
         budget = self.budget.part(seconds)
 
