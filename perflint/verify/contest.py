@@ -25,8 +25,8 @@ _OTHERS, _HOPE = "the others together", "what seems to gain most"
 _COMPILING = 0.8  # of what is left then, to race those that compile
 _LAST = len(ORIGINALS) + 1  # variants in the race of a patch
 _PAIR = _LAST + 1  # and with something more against it
+_SHARPER = 2.0  # times as fast: two rounds tell, and windows of the original are too short for what is beside it
 _CLEAR = 4.0  # times as fast: one round tells
-_SHARPER = 2.0  # times as fast: what is raced beside an original has windows too short to tell more
 
 
 class _FailTogether(Exception):
@@ -101,8 +101,7 @@ class Contest:
         self._fixes, self._each = {fix.name: fix for fix in settled.fixes}, settled.each
         self._room, patch = settled.race.room, [*settled.patch]
         self._choose(patch, settled.race)
-        known = statistics.LEAST_ROUNDS - 1 if self._gain >= _CLEAR else 0
-        if not self._extend(patch, self.budget, self._takes(_LAST, known), settled.hope):
+        if not self._extend(patch, self.budget, self._takes(_LAST, self._gain), settled.hope):
             return settled
         raced, race = self._choice
         if names_of(patch) != names_of(raced):
@@ -244,7 +243,7 @@ class Contest:
                 self._judge(fixes[0], race, name, gain)
             beyond = statistics.speedup(race.samples, [best], [name]) if best and len(fixes) > 1 else None
             is_more = says(beyond, race) is Outcome.FASTER if beyond else bool(gain and gain.low > gained.low)
-            if gain and is_more and says(gain, race) is Outcome.FASTER:
+            if gain and is_more and (says(gain, race) is Outcome.FASTER or self._is_far(race, name, gain)):
                 best, gained = name, gain
                 self._joint = gain if len(fixes) > 1 else self._joint
         if best and on_top:
@@ -254,10 +253,15 @@ class Contest:
         chosen[:] = patches[best] if best else chosen
         return chosen
 
+    def _is_far(self, race: Race, name: str, gain: Estimate) -> bool:
+        """Whether few rounds show a patch to beat the original, and, as it seems, far more than what is kept does."""
+        is_few = gain.rounds < statistics.LEAST_ROUNDS and gain.ratio >= _SHARPER
+        return is_few and says(statistics.against_original(race.samples, name), race) is Outcome.FASTER
+
     def _confirmed(self, chosen: Fixes) -> Settled:
         """Race the patch of the chosen fixes, and that of all; without time, the race that chose them counts."""
-        if chosen and not self._can_start(_LAST):
-            raced, race = self._choice
+        raced, race = self._choice
+        if chosen and not self._can_start(_LAST, 1.0 if names_of(chosen) == names_of(raced) else self._gain):
             self._conclude(raced, raced, race, None)
             hope = self._promising(raced) if names_of(raced) == names_of(chosen) else chosen
             return Settled([*self._fixes.values()], raced, race, is_confirmed=False, hope=hope, each=self._each)
@@ -288,8 +292,8 @@ class Contest:
         ratio, fixes = max(hopes, key=lambda hope: hope[0], default=(0.0, ()))
         return fixes if ratio > statistics.SOUGHT_GAIN * (self._gain if chosen else 1.0) else ()
 
-    def _can_start(self, variants: int) -> bool:
-        return variants * self._each <= self.budget.left
+    def _can_start(self, variants: int, gain: float = 1.0) -> bool:
+        return variants * self._each * _needed(gain) / statistics.LEAST_ROUNDS <= self.budget.left
 
     def _conclude(self, patch: Fixes, chosen: Fixes, race: Race, joint: Estimate | None) -> None:
         """Keep the fixes of a patch that won, some for the `joint` gain beyond the chosen; drop the others."""
@@ -303,10 +307,8 @@ class Contest:
             if fix.name not in names or says(gain, race) is not Outcome.FASTER:
                 last, rival = (gain, None) if fix.name in names else (None, self._rival([fix], patch))
                 how = "is faster" if fix.alone or fix.on_top else "was raced first, and gains"
-                reason = f"another candidate {how}: {rival.title}" if rival else ""
-                told = "" if fix.kept else fix.reason
-                reason = told or reason or too_little(fix, last, was_chosen=was_chosen)
-                self._note(fix, kept=False, reason=reason)
+                told = ("" if fix.kept else fix.reason) or (f"another candidate {how}: {rival.title}" if rival else "")
+                self._note(fix, kept=False, reason=told or too_little(fix, last, was_chosen=was_chosen))
             elif len(patch) == 1 or (was_chosen and self._said.get(fix.name) is Outcome.FASTER):
                 self._note(fix, kept=True, reason=merit(fix))
             else:
@@ -358,10 +360,11 @@ class Contest:
     def _has_time(self, budget: Budget, *variants: int) -> bool:
         return sum(map(self._takes, variants)) <= budget.left
 
-    def _takes(self, variants: int, known: int = 0) -> float:
-        """About the seconds of a race of so many variants, of which some rounds are `known`."""
-        each = self._each * (1 - known / statistics.LEAST_ROUNDS)
-        return max(self.schedule.least(variants, known), variants * each)
+    def _takes(self, variants: int, gain: float = 1.0) -> float:
+        """About the seconds of a race of so many variants that shows such a gain."""
+        rounds = _needed(gain)
+        each = self._each * rounds / statistics.LEAST_ROUNDS
+        return max(self.schedule.least(variants, statistics.LEAST_ROUNDS - rounds), variants * each)
 
     def _race(self, patches: Mapping[str, Fixes], seconds: float, before: Race | None = None, base: Fixes = ()) -> Race:
         """Race patches by names, with `base` as the original, counting the rounds of a race `before` of them."""
@@ -389,3 +392,8 @@ class Contest:
         )
         self._hopes += [(self._gain * ratio if base else ratio, fixes) for ratio, fixes in undecided(race, patches)]
         return race.following(before) if before else race
+
+
+def _needed(gain: float) -> int:
+    """Rounds that show so large a gain."""
+    return 1 if gain >= _CLEAR else 2 if gain >= _SHARPER else statistics.LEAST_ROUNDS

@@ -128,6 +128,7 @@ def _stop(*_: object) -> None:
 _WINDOW = 0.25  # seconds that a window lasts at least, so that a stall of a few milliseconds is no 5 % of it
 _LONGEST = 1.0  # seconds
 _FOR_STARTS = 0.6  # of the time there is may go into starting processes
+_SURE = 0.85  # of the time is planned: the last round counts as much as the first
 _PAIRS, _FEWEST_PAIRS = 10, 3
 _ROUNDS, _FEWEST_ROUNDS = 8, 3  # what finds a gain of 5 % nearly always: `python -m tests.bench.protocols`
 _WARM_UP = 4  # steps at least: graphs are captured at the second call or the third
@@ -345,7 +346,7 @@ def _chosen(look: Look, variants: int, budget: float, beside: int) -> Protocol:
     warm_up = min(max(_WARM_UP, _settled(steps, usual) + 2), max(_WARM_UP, len(steps) // 4))
     start = math.ceil(variants / beside) * look.until(warm_up)
     rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, int(_FOR_STARTS * budget / start)))
-    seconds = max(0.0, budget - rounds * start) / (rounds * variants)  # for the windows of one process
+    seconds = max(0.0, _SURE * budget - rounds * start) / (rounds * variants)  # for the windows of one process
     shortest = max(_WINDOW, look.period * usual)  # of a window; of slow steps one a process, as rounds tell more
     pairs = max(_FEWEST_PAIRS if shortest == _WINDOW else 1, min(_PAIRS, int(seconds / shortest)))
     window = max(1, math.ceil(min(max(seconds / pairs, _WINDOW), _LONGEST) / usual))

@@ -108,8 +108,8 @@ def more(fix: str) -> str:
 def speedup(samples: Samples, before: Sequence[str], after: Sequence[str]) -> Estimate | None:
     """How much faster the variant `after` is than `before`; None without pairs.
 
-    Several variants on one side are one program measured repeatedly: their mean counts. With fewer than three pairs
-    the interval is unbounded; with fewer than three rounds it is that of processes that differ widely.
+    Several variants on one side are one program measured repeatedly: their mean counts. With fewer than three rounds
+    the interval is that of processes that differ widely, and of one pair it is unbounded.
     """
     ratios = pair_ratios(samples, before, after)
     if not ratios:
@@ -122,7 +122,7 @@ def speedup(samples: Samples, before: Sequence[str], after: Sequence[str]) -> Es
         reach = _reach(medians, noise)
     else:
         farthest = max(abs(log(each) - middle) for pairs_ in ratios.values() for each in pairs_)
-        reach = max(_wide(medians, noise), farthest) if pairs >= LEAST_ROUNDS else inf
+        reach = max(_wide(medians, noise), farthest) if pairs > 1 else inf
     return Estimate(exp(middle), exp(middle - reach), exp(middle + reach), pairs, len(medians))
 
 
