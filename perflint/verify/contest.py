@@ -20,13 +20,12 @@ from perflint.verify.verdict import FixVerdict, Grade, Likeness
 Hold = Callable[[Sequence[Variant], Protocol, Enough, Room], Race]
 
 _FOR_EACH = 0.4  # of the time that is left, to race each fix alone
+_EASE = 1.2  # times as long as a race should take: its last round counts as much as the first
 _FAST = 0.5  # of the time that is left for races, where others compile
 _OTHERS, _HOPE = "the others together", "what seems to gain most"
 _COMPILING = 0.8  # of what is left then, to race those that compile
 _LAST = len(ORIGINALS) + 1  # variants in the race of a patch
 _PAIR = _LAST + 1  # and with something more against it
-_SHARPER = 2.0  # times as fast: two rounds tell, and windows of the original are too short for what is beside it
-_CLEAR = 4.0  # times as fast: one round tells
 
 
 class _FailTogether(Exception):
@@ -85,7 +84,8 @@ class Contest:
 
     def further(self, settled: Settled) -> Settled:
         raced = names_of(settled.patch)
-        self._fixes = {fix.name: replace(fix, reason="") if fix.name in raced else fix for fix in settled.fixes}
+        is_blank = {fix.name: fix.name in raced and not fix.kept for fix in settled.fixes}
+        self._fixes = {fix.name: replace(fix, reason="") if is_blank[fix.name] else fix for fix in settled.fixes}
         before = settled.race if settled.is_confirmed else Race()
         parts = {PATCHED: settled.patch, **classes(settled.patch, self.by_class)}
         race = self._race(parts, self.budget.left, before)
@@ -101,7 +101,7 @@ class Contest:
         self._fixes, self._each = {fix.name: fix for fix in settled.fixes}, settled.each
         self._room, patch = settled.race.room, [*settled.patch]
         self._choose(patch, settled.race)
-        if not self._extend(patch, self.budget, self._takes(_LAST, self._gain), settled.hope):
+        if not self._extend(patch, self.budget, settled.hope):
             return settled
         raced, race = self._choice
         if names_of(patch) != names_of(raced):
@@ -114,10 +114,11 @@ class Contest:
     def _race_each(self, fixes: Fixes, budget: Budget) -> None:
         fixes = [fix for fix in fixes if self.patched([fix], only(fix.name))]
         groups = [fixes[start : start + AT_ONCE] for start in range(0, len(fixes), AT_ONCE)]
-        if not self._has_time(budget, *(len(ORIGINALS) + len(group) for group in groups), _PAIR):
+        least = sum(self._takes(len(ORIGINALS) + len(group)) for group in groups)
+        if least + self._takes(_PAIR) > budget.left:
             self.tell("there is no time to race each fix")
             return
-        alone = budget.part(_FOR_EACH * budget.left)
+        alone = budget.part(max(_FOR_EACH * budget.left, _EASE * least))
         for number, group in enumerate(groups):
             share = len(group) / sum(map(len, groups[number:]))
             race = self._race({only(fix.name): [fix] for fix in group}, share * alone.left)
@@ -137,8 +138,8 @@ class Contest:
             whole = [] if self._has_time(budget, *[_PAIR] * len(ordered), _PAIR) else self._together([])
             is_more = not {*names_of(whole)} <= {*names_of(hope)}
             self._join(chosen, {more(_HOPE): hope, **({more(_OTHERS): whole} if is_more else {})}, budget.left / 2)
-        if chosen and self._gain >= _SHARPER:
-            return chosen if self._extend(chosen, budget, self._takes(_LAST)) else []
+        if chosen and self._gain >= statistics.FAR:
+            return chosen if self._extend(chosen, budget) else []
         rest = without(chosen, ordered) if chosen else []
         has_time = self._has_time(budget, *[_PAIR] * (1 if in_haste else 2))
         if has_time and (in_haste or not self._has_time(budget, *[_PAIR] * len(rest), _PAIR)):
@@ -161,18 +162,19 @@ class Contest:
                     return []
         return chosen
 
-    def _extend(self, chosen: list[FixVerdict], budget: Budget, last: float, hope: Fixes = ()) -> bool:
-        """Race on top of the chosen, as the original, what may gain there, as often as there is time for.
-
-        So many seconds are left for the `last` race. False if the chosen fail.
-        """
+    def _extend(self, chosen: list[FixVerdict], budget: Budget, hope: Fixes = ()) -> bool:
+        """Race on top of the chosen, as the original, what may gain there, while there is time; False if they fail."""
         while patches := self._on_top(chosen, hope):
-            while patches and self._takes(len(ORIGINALS) + len(patches)) > budget.left - last:
+            for variants in range(len(ORIGINALS) + len(patches), len(ORIGINALS), -1):
+                least, left = _EASE * self._takes(variants), budget.left
+                if least + _EASE * self._takes(_LAST, self._gain) <= left:
+                    break
                 patches.popitem()
             if not patches:
                 break
             self._tried |= {frozenset(names_of(patch)) for patch in patches.values()}
-            if self._join(chosen, patches, budget.left - last, on_top=True) is None:
+            seconds = max(least, left - _EASE * self._takes(_LAST))
+            if self._join(chosen, patches, seconds, on_top=True) is None:
                 return False
         return True
 
@@ -181,17 +183,19 @@ class Contest:
         fast = (fix for fix in without(chosen, self._sound) if not starts_slowly(fix.rule))
         rest = [fix for fix in fast if self._may_gain_on_top(fix, chosen)]
         rest.sort(key=lambda fix: fix.gain.ratio if fix.gain else 1.0, reverse=True)
-        patches = {more(fix.name): [*chosen, *without(chosen, self._with_needed(fix))] for fix in rest[: AT_ONCE - 1]}
+        patches: dict[str, Fixes] = {
+            more(fix.name): [*chosen, *without(chosen, self._with_needed(fix))] for fix in rest[: AT_ONCE - 1]
+        }
         if len(rest) > 1:
             patches[more(_OTHERS)] = [*chosen, *self._fitting(chosen, rest)]
-        if hope and not any({*names_of(hope)} <= {*names_of(patch)} for patch in (chosen, *patches.values())):
-            patches |= {} if patches else {more(_HOPE): [*hope]}
         new = {name: patch for name, patch in patches.items() if frozenset(names_of(patch)) not in self._tried}
-        return {name: patch for name, patch in new.items() if self.patched(patch, WHOLE)}
+        new = {name: patch for name, patch in new.items() if self.patched(patch, WHOLE)}
+        is_known = {*names_of(hope)} <= {*names_of(chosen)} or frozenset(names_of(hope)) in self._tried
+        return new if new or is_known else {more(_HOPE): hope}
 
     def _may_gain_on_top(self, fix: FixVerdict, chosen: Fixes) -> bool:
         """What is little beside the original may be much beside a far faster program."""
-        gain = fix.on_top or (fix.alone if self._gain < _SHARPER else None)
+        gain = fix.on_top or (fix.alone if self._gain < statistics.FAR else None)
         is_slower = bool(fix.gain and statistics.is_slower(fix.gain, 0.0))
         is_none = is_slower or bool(gain and statistics.rules_out(gain, 0.0))
         return not is_none or (not fix.on_top and fix.rule in {each.rule for each in chosen})
@@ -255,7 +259,7 @@ class Contest:
 
     def _is_far(self, race: Race, name: str, gain: Estimate) -> bool:
         """Whether few rounds show a patch to beat the original, and, as it seems, far more than what is kept does."""
-        is_few = gain.rounds < statistics.LEAST_ROUNDS and gain.ratio >= _SHARPER
+        is_few = gain.rounds < statistics.LEAST_ROUNDS and gain.ratio >= statistics.FAR
         return is_few and says(statistics.against_original(race.samples, name), race) is Outcome.FASTER
 
     def _confirmed(self, chosen: Fixes) -> Settled:
@@ -293,7 +297,7 @@ class Contest:
         return fixes if ratio > statistics.SOUGHT_GAIN * (self._gain if chosen else 1.0) else ()
 
     def _can_start(self, variants: int, gain: float = 1.0) -> bool:
-        return variants * self._each * _needed(gain) / statistics.LEAST_ROUNDS <= self.budget.left
+        return variants * self._each * statistics.rounds_for(gain) / statistics.LEAST_ROUNDS <= self.budget.left
 
     def _conclude(self, patch: Fixes, chosen: Fixes, race: Race, joint: Estimate | None) -> None:
         """Keep the fixes of a patch that won, some for the `joint` gain beyond the chosen; drop the others."""
@@ -302,13 +306,13 @@ class Contest:
             self._note(patch[0], alone=gain)
         for fix in list(self._fixes.values()):
             was_chosen = fix.name in names_of(chosen)
-            if fix.kept and fix.name in names:
-                continue  # by an earlier race
             if fix.name not in names or says(gain, race) is not Outcome.FASTER:
                 last, rival = (gain, None) if fix.name in names else (None, self._rival([fix], patch))
                 how = "is faster" if fix.alone or fix.on_top else "was raced first, and gains"
                 told = ("" if fix.kept else fix.reason) or (f"another candidate {how}: {rival.title}" if rival else "")
                 self._note(fix, kept=False, reason=told or too_little(fix, last, was_chosen=was_chosen))
+            elif fix.kept:
+                continue  # by an earlier race
             elif len(patch) == 1 or (was_chosen and self._said.get(fix.name) is Outcome.FASTER):
                 self._note(fix, kept=True, reason=merit(fix))
             else:
@@ -362,7 +366,7 @@ class Contest:
 
     def _takes(self, variants: int, gain: float = 1.0) -> float:
         """About the seconds of a race of so many variants that shows such a gain."""
-        rounds = _needed(gain)
+        rounds = statistics.rounds_for(gain)
         each = self._each * rounds / statistics.LEAST_ROUNDS
         return max(self.schedule.least(variants, statistics.LEAST_ROUNDS - rounds), variants * each)
 
@@ -392,8 +396,3 @@ class Contest:
         )
         self._hopes += [(self._gain * ratio if base else ratio, fixes) for ratio, fixes in undecided(race, patches)]
         return race.following(before) if before else race
-
-
-def _needed(gain: float) -> int:
-    """Rounds that show so large a gain."""
-    return 1 if gain >= _CLEAR else 2 if gain >= _SHARPER else statistics.LEAST_ROUNDS

@@ -25,7 +25,7 @@ from perflint.verify.recordings import Further, beyond_horizon, reach_of
 from perflint.verify.running import Fault
 from perflint.verify.runs import Recorded
 from perflint.verify.settled import Settled, names_of
-from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED, Outcome, step_seconds
+from perflint.verify.statistics import AGAIN, LEAST_ROUNDS, ORIGINAL, PATCHED, Outcome, step_seconds
 from perflint.verify.summary import duration, seconds, wrong
 from perflint.verify.variants import FixKey, Shortcut
 from perflint.verify.verdict import NO_TIME, FixVerdict, Grade, Hunk, Likeness, Side, Verdict, begun, weakest, worst
@@ -235,7 +235,8 @@ class Examination(Planned):
         reserve = 0.0 if {*names_of(settled.patch)} == {*names_of(recorded)} else self._records.one
         rounds = len({window.round for window in settled.race.samples.windows})
         has_time = self._schedule.least(_ALONE, rounds) <= self._budget.left - reserve
-        return self._contest(reserve).further(settled) if has_time and settled.is_open else settled
+        is_open = settled.is_open or (bool(settled.won) and rounds < LEAST_ROUNDS)
+        return self._contest(reserve).further(settled) if has_time and is_open else settled
 
     def _contest(self, reserve: float) -> Contest:
         self._course.ledger.enter("race")

@@ -345,10 +345,12 @@ def _chosen(look: Look, variants: int, budget: float, beside: int) -> Protocol:
     usual = look.usual
     warm_up = min(max(_WARM_UP, _settled(steps, usual) + 2), max(_WARM_UP, len(steps) // 4))
     start = math.ceil(variants / beside) * look.until(warm_up)
-    rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, int(_FOR_STARTS * budget / start)))
-    seconds = max(0.0, _SURE * budget - rounds * start) / (rounds * variants)  # for the windows of one process
     shortest = max(_WINDOW, look.period * usual)  # of a window; of slow steps one a process, as rounds tell more
-    pairs = max(_FEWEST_PAIRS if shortest == _WINDOW else 1, min(_PAIRS, int(seconds / shortest)))
+    fewest = _FEWEST_PAIRS if shortest == _WINDOW else 1
+    most = min(_FOR_STARTS * budget / start, _SURE * budget / (start + variants * fewest * shortest))
+    rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, int(most)))
+    seconds = max(0.0, _SURE * budget - rounds * start) / (rounds * variants)  # for the windows of one process
+    pairs = max(fewest, min(_PAIRS, int(seconds / shortest)))
     window = max(1, math.ceil(min(max(seconds / pairs, _WINDOW), _LONGEST) / usual))
     window = look.period * math.ceil(window / look.period)
     observed = 1 + min(max(_FEWEST_OBSERVED, math.ceil(_OBSERVED / usual)), _MOST_OBSERVED)

@@ -22,6 +22,7 @@ KEPT, WHOLE = "the fixes kept so far", "all fixes"  # variants of a patch that i
 LEAST_GAIN = 1.02  # less is not worth a change, nor can it be told from noise in a few minutes
 SOUGHT_GAIN = 1.05  # what a race is to find; where it can be ruled out, there is nothing to gain
 LEAST_ROUNDS = 3  # two are alike by chance too often: more than 1 % of identical programs were called faster
+FAR, _FARTHER = 2.0, 4.0  # times as fast: two rounds show it, and one
 _SPREAD, _WORTH = 0.3, 2  # of processes where fewer rounds can't tell, in logarithms, and how many numbers that counts
 _INSIDE = 0.975  # the quantile of an interval that covers 95 %
 _POOLED = 0.99  # the same where the spread is pooled, twice as many numbers, of which the patch may be the noisier half
@@ -209,6 +210,10 @@ def threshold(floor: float, least: float = LEAST_GAIN) -> float:
 def step_seconds(samples: Samples, variants: Sequence[str]) -> float | None:
     times = [window.seconds / window.steps for window in samples.windows if window.variant in variants]
     return median(times) if times else None
+
+
+def rounds_for(gain: float) -> int:
+    return 1 if gain >= _FARTHER else 2 if gain >= FAR else LEAST_ROUNDS
 
 
 @cache

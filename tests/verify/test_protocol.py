@@ -43,7 +43,7 @@ def test_with_time_there_are_eight_rounds_of_ten_windows_long_enough_to_outweigh
 def test_processes_that_start_beside_each_other_leave_time_for_more_rounds() -> None:
     schedule = Schedule(look(step=0.02, start=5.0))
     assert schedule.protocol(4, 60.0).rounds == 3
-    assert replace(schedule, beside=4).protocol(4, 60.0).rounds == 7
+    assert replace(schedule, beside=4).protocol(4, 60.0).rounds == 6
 
 
 def test_windows_of_a_faster_program_have_more_steps_and_last_as_long() -> None:

@@ -149,9 +149,12 @@ def test_what_has_won_is_proved_in_the_time_that_was_kept_for_late_fixes(monkeyp
     assert left == [pytest.approx(LONG, rel=1e-3)]
 
 
-def test_what_too_few_rounds_leave_open_is_raced_on_until_all_rounds_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("gain", [1.2, 3.0])
+def test_what_too_few_rounds_leave_open_or_wide_is_raced_on_until_all_rounds_tell(
+    gain: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("perflint.verify.examine.reach_of", lambda *_: Reach())
-    tuned = Tuned(lambda names: 1.2 if A in names else 1.0, (), (), (B,), 10**6)
+    tuned = Tuned(lambda names: gain if A in names else 1.0, (), (), (B,), 10**6)
     tuned.rounds = 2
     found = tuned._reached(begun("p"))
     assert [each.kept for each in found.fixes] == [True, False]
