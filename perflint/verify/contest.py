@@ -2,94 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from perflint.engine.rule import Safety
 from perflint.shim.settings import starts_slowly
 from perflint.verify import statistics
 from perflint.verify.messages import Variant
 from perflint.verify.protocol import AT_ONCE, Budget, Protocol, Schedule
 from perflint.verify.race import Enough, Race, Room
+from perflint.verify.running import Fault
+from perflint.verify.settled import Fixes, Settled, classes, names_of, says, undecided, without
 from perflint.verify.statistics import KEPT, ORIGINALS, PATCHED, WHOLE, Estimate, Outcome, Samples, more, only
 from perflint.verify.summary import joint_merit, merit, too_little
 from perflint.verify.verdict import FixVerdict, Grade, Likeness
 
-Fixes = Sequence[FixVerdict]
-
-
-@dataclass(frozen=True)
-class Settled:
-    """All fixes, with reasons; the `patch` raced last, and its race.
-
-    It `is_confirmed` if raced again after the race that chose it. `hope` is a patch that may gain more, which couldn't
-    be told.
-    """
-
-    fixes: Fixes
-    patch: Fixes
-    race: Race
-    is_confirmed: bool = True
-    hope: Fixes = ()
-
-    @property
-    def won(self) -> Fixes:
-        return [fix for fix in self.fixes if fix.kept]
-
-    def seen(self, fixes: Fixes) -> Settled | None:
-        """The race with what a recording of its patch shows of `fixes`; those with a reason are not right.
-
-        None where one of these took effect: then another program was raced.
-        """
-        if any(fix.reason and fix.activations for fix in fixes):
-            return None
-        raced, idle = {fix.name: fix for fix in self.fixes}, [fix for fix in fixes if fix.reason]
-        right = [
-            replace(raced[fix.name], activations=fix.activations, likeness=fix.likeness, safety=fix.safety)
-            for fix in fixes
-            if not fix.reason
-        ]
-        raced_as, promised = (classes(patch, are_wanted=True) for patch in (self.patch, right))
-        changed = {name for name, part in raced_as.items() if {*names_of(part)} != {*names_of(promised.get(name, ()))}}
-        return replace(self, fixes=[*idle, *right], patch=right, race=self.race.less(changed))
-
-    @property
-    def is_open(self) -> bool:
-        gain = statistics.against_original(self.race.samples, PATCHED)
-        return not self.fault and gain is not None and says(gain, self.race) is Outcome.UNSURE
-
-    @property
-    def fault(self) -> str:
-        faults = (fix.reason for fix in self.fixes if fix.likeness.grade is Grade.DIFFERENT)
-        return "" if self.patch and PATCHED not in self.race.faults else next(faults, "it could not be raced")
-
-
-def names_of(fixes: Fixes) -> list[str]:
-    return [fix.name for fix in fixes]
-
-
-def classes(patch: Fixes, are_wanted: bool) -> dict[str, Fixes]:
-    order = list(Safety)
-    kinds = sorted({fix.safety for fix in patch}, key=order.index)[:-1] if are_wanted else []
-    return {
-        statistics.within(str(kind)): [fix for fix in patch if order.index(fix.safety) <= order.index(kind)]
-        for kind in kinds
-    }
-
-
-def says(estimate: Estimate | None, race: Race) -> Outcome:
-    floor = statistics.noise_floor(statistics.itself(race.samples))
-    return statistics.speed(estimate, floor) if estimate else Outcome.UNSURE
-
-
 Hold = Callable[[Sequence[Variant], Protocol, Enough, Room], Race]
 
 _FOR_EACH = 0.4  # of the time that is left, to race each fix alone
+_EASE = 1.2  # times as long as a race should take: its last round counts as much as the first
 _FAST = 0.5  # of the time that is left for races, where others compile
 _OTHERS, _HOPE = "the others together", "what seems to gain most"
 _COMPILING = 0.8  # of what is left then, to race those that compile
-_PAIR = len(ORIGINALS) + 2  # variants in the race of a patch with something more against it
+_LAST = len(ORIGINALS) + 1  # variants in the race of a patch
+_PAIR = _LAST + 1  # and with something more against it
 
 
 class _FailTogether(Exception):
@@ -118,7 +54,9 @@ class Contest:
     _room: Room = field(default_factory=Room, init=False)
     _each: float = field(default=0.0, init=False)  # seconds that each variant of the last race took for enough rounds
     _choices: dict[str, Race] = field(default_factory=dict, init=False)  # the races that showed fixes alone to gain
-    _choice: Race = field(default_factory=Race, init=False)  # that showed what is chosen to gain, as its patch
+    _choice: tuple[list[FixVerdict], Race] = field(default=([], Race()), init=False)  # chosen, and the race of them
+    _gain: float = field(default=1.0, init=False)  # of what is chosen, as it seems
+    _tried: set[frozenset[str]] = field(default_factory=set, init=False)  # patches that took turns with the chosen
     _joint: Estimate | None = field(default=None, init=False)  # what several gained that were chosen together
     _hopes: list[tuple[float, Fixes]] = field(default_factory=list, init=False)  # patches, by what each seemed to gain
 
@@ -146,7 +84,8 @@ class Contest:
 
     def further(self, settled: Settled) -> Settled:
         raced = names_of(settled.patch)
-        self._fixes = {fix.name: replace(fix, reason="") if fix.name in raced else fix for fix in settled.fixes}
+        is_blank = {fix.name: fix.name in raced and not fix.kept for fix in settled.fixes}
+        self._fixes = {fix.name: replace(fix, reason="") if is_blank[fix.name] else fix for fix in settled.fixes}
         before = settled.race if settled.is_confirmed else Race()
         parts = {PATCHED: settled.patch, **classes(settled.patch, self.by_class)}
         race = self._race(parts, self.budget.left, before)
@@ -154,23 +93,32 @@ class Contest:
         self._conclude(settled.patch, [], race, None)
         return Settled(list(self._fixes.values()), settled.patch, race)
 
-    def instead(self, settled: Settled) -> Settled | None:
-        self._fixes = {fix.name: replace(fix, reason="", kept=False) for fix in settled.fixes}
-        parts = classes(settled.hope, self.by_class)
-        race = self._race({KEPT: settled.patch, PATCHED: settled.hope, **parts}, self.budget.left)
-        gain = statistics.speedup(race.samples, [KEPT], [PATCHED])
-        if says(gain, race) is not Outcome.FASTER or PATCHED in race.faults:
-            return None
-        self._conclude(settled.hope, [], race, None)
-        return Settled(list(self._fixes.values()), settled.hope, race)
+    def improved(self, settled: Settled) -> Settled:
+        """The settled patch with what turns out to gain on top of it, if anything does.
+
+        No rounds count twice: neither those that left it open, nor, when all is raced at last, those that chose it.
+        """
+        self._fixes, self._each = {fix.name: fix for fix in settled.fixes}, settled.each
+        self._room, patch = settled.race.room, [*settled.patch]
+        self._choose(patch, settled.race)
+        if not self._extend(patch, self.budget, settled.hope):
+            return settled
+        raced, race = self._choice
+        if names_of(patch) != names_of(raced):
+            race = self._race({PATCHED: patch, **classes(patch, self.by_class)}, self.budget.left)
+            if says(statistics.against_original(race.samples, PATCHED), race) is not Outcome.FASTER:
+                return settled
+        self._conclude(patch, patch, race, None)
+        return replace(settled, fixes=list(self._fixes.values()), patch=patch, race=race)
 
     def _race_each(self, fixes: Fixes, budget: Budget) -> None:
         fixes = [fix for fix in fixes if self.patched([fix], only(fix.name))]
         groups = [fixes[start : start + AT_ONCE] for start in range(0, len(fixes), AT_ONCE)]
-        if not self._has_time(budget, *(len(ORIGINALS) + len(group) for group in groups), _PAIR):
+        least = sum(self._takes(len(ORIGINALS) + len(group)) for group in groups)
+        if least + self._takes(_PAIR) > budget.left:
             self.tell("there is no time to race each fix")
             return
-        alone = budget.part(_FOR_EACH * budget.left)
+        alone = budget.part(max(_FOR_EACH * budget.left, _EASE * least))
         for number, group in enumerate(groups):
             share = len(group) / sum(map(len, groups[number:]))
             race = self._race({only(fix.name): [fix] for fix in group}, share * alone.left)
@@ -184,31 +132,73 @@ class Contest:
         sound = [fix for fix in self._sound if fix.name in names_of(fixes)]
         ordered = sorted(sound, key=lambda fix: fix.alone.ratio if fix.alone else 0.0, reverse=True)
         chosen = [fix for fix in ordered if self._said.get(fix.name) is Outcome.FASTER][:1]
-        self._choice = self._choices[chosen[0].name] if chosen else Race()
+        self._choose(chosen, self._choices[chosen[0].name] if chosen else Race())
         hope = [] if chosen or in_haste else self._promising([])
         if hope and self._has_time(budget, _PAIR, _PAIR):
             whole = [] if self._has_time(budget, *[_PAIR] * len(ordered), _PAIR) else self._together([])
             is_more = not {*names_of(whole)} <= {*names_of(hope)}
             self._join(chosen, {more(_HOPE): hope, **({more(_OTHERS): whole} if is_more else {})}, budget.left / 2)
-        rest = _without(chosen, ordered) if chosen else []
+        if chosen and self._gain >= statistics.FAR:
+            return chosen if self._extend(chosen, budget) else []
+        rest = without(chosen, ordered) if chosen else []
         has_time = self._has_time(budget, *[_PAIR] * (1 if in_haste else 2))
         if has_time and (in_haste or not self._has_time(budget, *[_PAIR] * len(rest), _PAIR)):
-            others = [fix for fix in _without(chosen, ordered) if self._may_gain(fix, chosen, in_haste=in_haste)]
+            others = [fix for fix in without(chosen, ordered) if self._may_gain(fix, chosen, in_haste=in_haste)]
             fitting = self._fitting(chosen, others)
             seconds = budget.left if in_haste else budget.left / 2
             is_new = len(chosen) + len(fitting) > 1 or any(fix.name not in self._said for fix in fitting)
-            if is_new and self._join(chosen, {more(_OTHERS): fitting}, seconds) is None:
+            if is_new and self._join(chosen, {more(_OTHERS): [*chosen, *fitting]}, seconds) is None:
                 return []
-        rest = _without(chosen, rest)
+        rest = without(chosen, rest)
         for number, fix in enumerate(rest):
-            added = _without(chosen, self._with_needed(fix))
-            if rival := self._rival(added, chosen):
-                self._note(fix, reason=f"another candidate is faster: {rival.title}")
-            elif added and not self._has_time(budget, _PAIR, _PAIR):
+            added = without(chosen, self._with_needed(fix))
+            if not added or self._rival(added, chosen):
+                continue
+            if not self._has_time(budget, _PAIR, _PAIR):
                 self._note(fix, reason="there was no time to race it on top of the fastest")
-            elif added and self._join(chosen, {more(fix.name): added}, budget.left / (len(rest) - number + 1)) is None:
-                return []
+            else:
+                seconds = budget.left / (len(rest) - number + 1)
+                if self._join(chosen, {more(fix.name): [*chosen, *added]}, seconds) is None:
+                    return []
         return chosen
+
+    def _extend(self, chosen: list[FixVerdict], budget: Budget, hope: Fixes = ()) -> bool:
+        """Race on top of the chosen, as the original, what may gain there, while there is time; False if they fail."""
+        while patches := self._on_top(chosen, hope):
+            for variants in range(len(ORIGINALS) + len(patches), len(ORIGINALS), -1):
+                least, left = _EASE * self._takes(variants), budget.left
+                if least + _EASE * self._takes(_LAST, self._gain) <= left:
+                    break
+                patches.popitem()
+            if not patches:
+                break
+            self._tried |= {frozenset(names_of(patch)) for patch in patches.values()}
+            seconds = max(least, left - _EASE * self._takes(_LAST))
+            if self._join(chosen, patches, seconds, on_top=True) is None:
+                return False
+        return True
+
+    def _on_top(self, chosen: Fixes, hope: Fixes) -> dict[str, Fixes]:
+        """Patches that may be faster than the chosen, by variants' names, what seems to gain most first, all last."""
+        fast = (fix for fix in without(chosen, self._sound) if not starts_slowly(fix.rule))
+        rest = [fix for fix in fast if self._may_gain_on_top(fix, chosen)]
+        rest.sort(key=lambda fix: fix.gain.ratio if fix.gain else 1.0, reverse=True)
+        patches: dict[str, Fixes] = {
+            more(fix.name): [*chosen, *without(chosen, self._with_needed(fix))] for fix in rest[: AT_ONCE - 1]
+        }
+        if len(rest) > 1:
+            patches[more(_OTHERS)] = [*chosen, *self._fitting(chosen, rest)]
+        new = {name: patch for name, patch in patches.items() if frozenset(names_of(patch)) not in self._tried}
+        new = {name: patch for name, patch in new.items() if self.patched(patch, WHOLE)}
+        is_known = {*names_of(hope)} <= {*names_of(chosen)} or frozenset(names_of(hope)) in self._tried
+        return new if new or is_known else {more(_HOPE): hope}
+
+    def _may_gain_on_top(self, fix: FixVerdict, chosen: Fixes) -> bool:
+        """What is little beside the original may be much beside a far faster program."""
+        gain = fix.on_top or (fix.alone if self._gain < statistics.FAR else None)
+        is_slower = bool(fix.gain and statistics.is_slower(fix.gain, 0.0))
+        is_none = is_slower or bool(gain and statistics.rules_out(gain, 0.0))
+        return not is_none or (not fix.on_top and fix.rule in {each.rule for each in chosen})
 
     def _may_gain(self, fix: FixVerdict, chosen: Fixes, *, in_haste: bool) -> bool:
         """Fixes of one rule may gain only together: what stays eager beside a captured step pays for it."""
@@ -220,74 +210,94 @@ class Contest:
     def _compiled(self, chosen: list[FixVerdict], slow: Fixes) -> Fixes:
         groups = [[fix] for fix in slow] if self._room.processes == 1 else [slow]
         for group in groups:
-            together = {more(fix.name): [fix] for fix in group if self.patched([*chosen, fix], WHOLE)}
+            together = {more(fix.name): [*chosen, fix] for fix in group if self.patched([*chosen, fix], WHOLE)}
             if together and self._join(chosen, together, self.budget.left * _COMPILING) is None:
                 return []
-        for fix in slow:
-            if fix not in chosen and (rival := self._rival([fix], chosen)):
-                how = "is faster" if fix.name in self._said else "was raced first, and gains"
-                self._note(fix, reason=f"another candidate {how}: {rival.title}")
         return chosen
 
-    def _join(self, chosen: list[FixVerdict], added: Mapping[str, Fixes], seconds: float) -> list[FixVerdict] | None:
-        """Race fixes on top of the chosen, by their variants' names; the fastest join them.
+    def _join(
+        self, chosen: list[FixVerdict], patches: Mapping[str, Fixes], seconds: float, *, on_top: bool = False
+    ) -> list[FixVerdict] | None:
+        """Race patches against the chosen, by their variants' names; the fastest takes their place.
 
-        None where the chosen ones fail. Which of several fixes fails, nobody knows.
+        `on_top` the chosen are the original: windows are as long as their steps ask for, and what they differ from
+        themselves is the noise. None where the chosen fail. Which of several fixes fails, nobody knows.
         """
-        kept = {KEPT: chosen} if chosen else {}
-        race = self._race({**kept, **{name: [*chosen, *fixes] for name, fixes in added.items()}}, seconds)
+        kept = {KEPT: chosen} if chosen and not on_top else {}
+        try:
+            race = self._race({**kept, **patches}, seconds, base=chosen if on_top else ())
+        except Fault as fault:
+            if not on_top:
+                raise
+            race = Race(faults={KEPT: fault})
         if KEPT in race.faults:
             self._blame(race, KEPT, chosen)
             return None
-        best: tuple[float, Fixes] = (0.0, ())
+        best, gained = "", Estimate(0.0, 0.0, 0.0, 0, 0)
         if says(statistics.against_original(race.samples, KEPT), race) is Outcome.FASTER:
-            self._choice = race.renamed(KEPT, PATCHED)
-        for name, fixes in added.items():
-            if name in race.faults and len(fixes) > 1 and len(race.faults) == len(added) and not chosen:
+            self._choose(chosen, race.renamed(KEPT, PATCHED))
+        for name, patch in patches.items():
+            fixes = without(chosen, patch)
+            if name in race.faults and len(fixes) > 1 and len(race.faults) == len(patches) and not chosen:
                 self._blame(race, name, fixes)
                 raise _FailTogether(fixes, race.renamed(name, PATCHED))
-            gain = statistics.speedup(race.samples, [KEPT] if chosen else ORIGINALS, [name])
+            gain = statistics.speedup(race.samples, [*kept] or ORIGINALS, [name])
             if len(fixes) == 1:
-                self._note(fixes[0], **{"on_top" if chosen else "alone": gain})
+                self._note(fixes[0], reason="", **{"on_top" if chosen else "alone": gain})
                 self._judge(fixes[0], race, name, gain)
-            if gain and says(gain, race) is Outcome.FASTER and gain.low > best[0]:
-                best, self._choice = (gain.low, fixes), race.renamed(name, PATCHED)
+            beyond = statistics.speedup(race.samples, [best], [name]) if best and len(fixes) > 1 else None
+            is_more = says(beyond, race) is Outcome.FASTER if beyond else bool(gain and gain.low > gained.low)
+            if gain and is_more and (says(gain, race) is Outcome.FASTER or self._is_far(race, name, gain)):
+                best, gained = name, gain
                 self._joint = gain if len(fixes) > 1 else self._joint
-        chosen += best[1]
+        if best and on_top:
+            self._gain *= gained.ratio
+        elif best:
+            self._choose(patches[best], race.renamed(best, PATCHED))
+        chosen[:] = patches[best] if best else chosen
         return chosen
+
+    def _is_far(self, race: Race, name: str, gain: Estimate) -> bool:
+        """Whether few rounds show a patch to beat the original, and, as it seems, far more than what is kept does."""
+        is_few = gain.rounds < statistics.LEAST_ROUNDS and gain.ratio >= statistics.FAR
+        return is_few and says(statistics.against_original(race.samples, name), race) is Outcome.FASTER
 
     def _confirmed(self, chosen: Fixes) -> Settled:
         """Race the patch of the chosen fixes, and that of all; without time, the race that chose them counts."""
-        if chosen and not self._can_start(_PAIR - 1):
-            self._conclude(chosen, chosen, self._choice, None)
-            hope = self._promising(chosen)
-            return Settled(list(self._fixes.values()), chosen, self._choice, is_confirmed=False, hope=hope)
+        raced, race = self._choice
+        if chosen and not self._can_start(_LAST, 1.0 if names_of(chosen) == names_of(raced) else self._gain):
+            self._conclude(raced, raced, race, None)
+            hope = self._promising(raced) if names_of(raced) == names_of(chosen) else chosen
+            return Settled([*self._fixes.values()], raced, race, is_confirmed=False, hope=hope, each=self._each)
         hope = self._promising(chosen)
         whole = hope or self._together(chosen)
         patch, race = chosen or whole, Race()
         if patch:
             is_more = {*names_of(whole)} != {*names_of(patch)}
             parts = {**({WHOLE: whole} if is_more else {}), **classes(patch, self.by_class)}
-            parts = parts if self._can_start(_PAIR - 1 + len(parts)) else {}
+            parts = parts if self._can_start(_LAST + len(parts)) else {}
             race = self._race({PATCHED: patch, **parts}, self.budget.left)
             self._blame(race, PATCHED, patch)
         joint = statistics.speedup(race.samples, [PATCHED], [WHOLE])
         if says(joint, race) is Outcome.FASTER:
             patch, race = whole, race.renamed(WHOLE, PATCHED)
         self._conclude(patch, chosen, race, joint)
-        self._choice = race
+        self._choose(patch, race)
         hope = self._promising(patch) if self._can_start(_PAIR) else ()
-        return Settled(list(self._fixes.values()), patch, race, hope=hope)
+        return Settled([*self._fixes.values()], patch, race, hope=hope, each=self._each)
+
+    def _choose(self, fixes: Fixes, race: Race) -> None:
+        gain = statistics.against_original(race.samples, PATCHED)
+        self._choice, self._gain = ([*fixes], race), gain.ratio if gain else 1.0
 
     def _promising(self, chosen: Fixes) -> Fixes:
-        gain = statistics.against_original(self._choice.samples, PATCHED) if chosen else None
         wrong = {fix.name for fix in self._fixes.values()} - {*names_of(self._sound)}
         hopes = [(ratio, fixes) for ratio, fixes in self._hopes if wrong.isdisjoint(names_of(fixes))]
         ratio, fixes = max(hopes, key=lambda hope: hope[0], default=(0.0, ()))
-        return fixes if ratio > statistics.SOUGHT_GAIN * (gain.ratio if gain else 1.0) else ()
+        return fixes if ratio > statistics.SOUGHT_GAIN * (self._gain if chosen else 1.0) else ()
 
-    def _can_start(self, variants: int) -> bool:
-        return variants * self._each <= self.budget.left
+    def _can_start(self, variants: int, gain: float = 1.0) -> bool:
+        return variants * self._each * statistics.rounds_for(gain) / statistics.LEAST_ROUNDS <= self.budget.left
 
     def _conclude(self, patch: Fixes, chosen: Fixes, race: Race, joint: Estimate | None) -> None:
         """Keep the fixes of a patch that won, some for the `joint` gain beyond the chosen; drop the others."""
@@ -297,8 +307,12 @@ class Contest:
         for fix in list(self._fixes.values()):
             was_chosen = fix.name in names_of(chosen)
             if fix.name not in names or says(gain, race) is not Outcome.FASTER:
-                last = gain if fix.name in names else None
-                self._note(fix, reason=fix.reason or too_little(fix, last, was_chosen=was_chosen))
+                last, rival = (gain, None) if fix.name in names else (None, self._rival([fix], patch))
+                how = "is faster" if fix.alone or fix.on_top else "was raced first, and gains"
+                told = ("" if fix.kept else fix.reason) or (f"another candidate {how}: {rival.title}" if rival else "")
+                self._note(fix, kept=False, reason=told or too_little(fix, last, was_chosen=was_chosen))
+            elif fix.kept:
+                continue  # by an earlier race
             elif len(patch) == 1 or (was_chosen and self._said.get(fix.name) is Outcome.FASTER):
                 self._note(fix, kept=True, reason=merit(fix))
             else:
@@ -306,7 +320,7 @@ class Contest:
                 self._note(fix, kept=True, is_joint=True, reason=joint_merit(fix, together))
 
     def _together(self, chosen: Fixes) -> Fixes:
-        others = _without(chosen, self._sound)
+        others = without(chosen, self._sound)
         fast = [fix for fix in others if not starts_slowly(fix.rule)]
         others = fast if chosen else fast or others
         better = [fix for fix in others if self._may_gain(fix, chosen, in_haste=True)]
@@ -315,7 +329,7 @@ class Contest:
     def _fitting(self, chosen: Fixes, others: Fixes) -> list[FixVerdict]:
         fitting: list[FixVerdict] = []
         for fix in others:
-            added = _without([*chosen, *fitting], self._with_needed(fix))
+            added = without([*chosen, *fitting], self._with_needed(fix))
             if added and self.patched([*chosen, *fitting, *added], WHOLE):
                 fitting += added
         return fitting
@@ -348,15 +362,23 @@ class Contest:
         self._fixes[fix.name] = replace(self._fixes[fix.name], **known)
 
     def _has_time(self, budget: Budget, *variants: int) -> bool:
-        return sum(max(self.schedule.least(number), number * self._each) for number in variants) <= budget.left
+        return sum(map(self._takes, variants)) <= budget.left
 
-    def _race(self, patches: Mapping[str, Fixes], seconds: float, before: Race | None = None) -> Race:
-        """Race patches by names, counting the rounds of a race `before` of them."""
-        named = {**dict.fromkeys(ORIGINALS, ()), **patches}
+    def _takes(self, variants: int, gain: float = 1.0) -> float:
+        """About the seconds of a race of so many variants that shows such a gain."""
+        rounds = statistics.rounds_for(gain)
+        each = self._each * rounds / statistics.LEAST_ROUNDS
+        return max(self.schedule.least(variants, statistics.LEAST_ROUNDS - rounds), variants * each)
+
+    def _race(self, patches: Mapping[str, Fixes], seconds: float, before: Race | None = None, base: Fixes = ()) -> Race:
+        """Race patches by names, with `base` as the original, counting the rounds of a race `before` of them."""
+        named = {**dict.fromkeys(ORIGINALS, base), **patches}
         variants = [variant for name, fixes in named.items() if (variant := self.patched(fixes, name))]
-        protocol = self.schedule.protocol(len(variants), seconds)
+        schedule = self.schedule.of_faster(self._gain) if base else self.schedule
+        protocol = schedule.protocol(len(variants), seconds)
         if any(starts_slowly(fix.rule) for fixes in patches.values() for fix in fixes):
-            protocol = self.schedule.shortest(len(variants), seconds)  # most of the time goes to compiling
+            protocol = schedule.shortest(len(variants), seconds)  # most of the time goes to compiling
+        protocol = protocol if PATCHED in patches else replace(protocol, times_starts=False, observed=0)
         self.tell(f"racing {len(variants)} variants, {protocol.rounds} rounds at most")
         budget = self.budget.part(seconds)
 
@@ -372,20 +394,5 @@ class Contest:
         self.schedule = replace(
             self.schedule, beside=min(self.schedule.beside, race.room.processes or self.schedule.beside)
         )
-        self._hopes += _open(race, patches)
+        self._hopes += [(self._gain * ratio if base else ratio, fixes) for ratio, fixes in undecided(race, patches)]
         return race.following(before) if before else race
-
-
-def _without(chosen: Fixes, fixes: Fixes) -> list[FixVerdict]:
-    return [fix for fix in fixes if fix.name not in names_of(chosen)]
-
-
-def _open(race: Race, patches: Mapping[str, Fixes]) -> Iterator[tuple[float, Fixes]]:
-    rival = next((each for each in (KEPT, PATCHED) if each in patches), None)
-    least = {*names_of(patches[rival])} if rival else set()
-    for name, fixes in patches.items():
-        if name != rival and least <= {*names_of(fixes)}:
-            rivals = [rival] if rival else ORIGINALS
-            more_, gain = (statistics.speedup(race.samples, before, [name]) for before in (rivals, ORIGINALS))
-            if more_ and gain and says(more_, race) is Outcome.UNSURE:
-                yield gain.ratio, fixes

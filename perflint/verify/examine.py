@@ -14,7 +14,7 @@ from functools import partial
 
 from perflint.engine import count
 from perflint.verify.compare import losses
-from perflint.verify.contest import Contest, Settled, names_of
+from perflint.verify.contest import Contest
 from perflint.verify.judge import said_otherwise
 from perflint.verify.messages import SHORT, Variant
 from perflint.verify.planned import Planned
@@ -24,12 +24,13 @@ from perflint.verify.race import Race, race
 from perflint.verify.recordings import Further, beyond_horizon, reach_of
 from perflint.verify.running import Fault
 from perflint.verify.runs import Recorded
-from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED, Outcome, step_seconds
+from perflint.verify.settled import Settled, names_of
+from perflint.verify.statistics import AGAIN, LEAST_ROUNDS, ORIGINAL, PATCHED, Outcome, step_seconds
 from perflint.verify.summary import duration, seconds, wrong
 from perflint.verify.variants import FixKey, Shortcut
 from perflint.verify.verdict import NO_TIME, FixVerdict, Grade, Hunk, Likeness, Side, Verdict, begun, weakest, worst
 
-_ALONE, _BESIDE = 3, 4  # variants in the race of a patch, and of one beside another: the original is there twice
+_ALONE = 3  # variants in the race of a patch: the original is there twice
 _NOT_TOGETHER = "what the kept fixes compute together: there was no time to record it"
 
 
@@ -148,21 +149,25 @@ class Examination(Planned):
         return self._improved(verdict, settled, keys) if verdict.outcome is Outcome.FASTER else verdict
 
     def _improved(self, verdict: Verdict, settled: Settled, keys: Mapping[str, FixKey]) -> Verdict:
-        """The verdict on a patch that may gain more than the proved one, if it does and is right; else the same."""
-        reserve = 2 * self._records.one
-        if not settled.hope or self._schedule.least(_BESIDE) > self._budget.left - reserve:
+        """The verdict on a patch that gains more than the proved one and is right, if there is one; else the same."""
+        proved = {fix.name for fix in verdict.fixes if fix.kept}
+        if proved != {*names_of(settled.won)} or proved != {*names_of(settled.patch)}:
             return verdict
-        keys_before, self._keys = self._keys, {fix.name: keys[fix.name] for fix in settled.hope}
+        keys_before, self._keys = self._keys, {fix.name: keys[fix.name] for fix in settled.fixes}
         noted, self._left_out = self._left_out, []
         try:
-            better = self._contest(reserve).instead(settled)
-            if better is not None:
+            better = self._contest(2 * self._records.one).improved(settled)
+            told = verdict.having(fix for fix in better.fixes if fix.name not in names_of(better.patch))
+            if names_of(better.patch) == names_of(settled.patch):
+                verdict = told
+            else:
+                self._keys = {fix.name: keys[fix.name] for fix in better.patch}
                 patched = self._patched(better.patch)
                 run = self._recorded(patched)
                 seen = self._seen(patched, run)
-                proved = self._compared(replace(verdict, samples=better.race.samples), seen, patched, run, better)
-                if proved.outcome is Outcome.FASTER:
-                    return proved
+                found = self._compared(replace(told, samples=better.race.samples), seen, patched, run, better)
+                if found.outcome is Outcome.FASTER:
+                    return found
         except (Fault, TimeUp):
             pass
         self._keys, self._left_out = keys_before, noted
@@ -228,8 +233,10 @@ class Examination(Planned):
 
     def _raced_on(self, settled: Settled, recorded: Sequence[FixVerdict]) -> Settled:
         reserve = 0.0 if {*names_of(settled.patch)} == {*names_of(recorded)} else self._records.one
-        has_time = self._schedule.least(_ALONE) <= self._budget.left - reserve
-        return self._contest(reserve).further(settled) if has_time and settled.is_open else settled
+        rounds = len({window.round for window in settled.race.samples.windows})
+        has_time = self._schedule.least(_ALONE, rounds) <= self._budget.left - reserve
+        is_open = settled.is_open or (bool(settled.won) and rounds < LEAST_ROUNDS)
+        return self._contest(reserve).further(settled) if has_time and is_open else settled
 
     def _contest(self, reserve: float) -> Contest:
         self._course.ledger.enter("race")

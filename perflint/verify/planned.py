@@ -144,6 +144,8 @@ class Planned:
         """
         of_two = self._schedule.recorded / 2
         enough = of_two if self._is_tight else max(of_two, Share.PROOF * self._whole.left)
+        if all(key.safety in _SURE for key in self._raced_first):
+            enough = min(enough, max(of_two, self._schedule.proved))
         return max(0.0, enough - (self._whole.left - self._budget.left))
 
     @cached_property

@@ -128,6 +128,7 @@ def _stop(*_: object) -> None:
 _WINDOW = 0.25  # seconds that a window lasts at least, so that a stall of a few milliseconds is no 5 % of it
 _LONGEST = 1.0  # seconds
 _FOR_STARTS = 0.6  # of the time there is may go into starting processes
+_SURE = 0.85  # of the time is planned: the last round counts as much as the first
 _PAIRS, _FEWEST_PAIRS = 10, 3
 _ROUNDS, _FEWEST_ROUNDS = 8, 3  # what finds a gain of 5 % nearly always: `python -m tests.bench.protocols`
 _WARM_UP = 4  # steps at least: graphs are captured at the second call or the third
@@ -261,13 +262,18 @@ class Schedule:
     compile: bool = False
 
     def protocol(self, variants: int, budget: float) -> Protocol:
-        chosen = replace(_chosen(self.look, variants, budget), **self.asked)  # type: ignore[arg-type]
+        chosen = replace(_chosen(self.look, variants, budget, self.beside), **self.asked)  # type: ignore[arg-type]
         steps = max(chosen.horizon, chosen.warm_up + chosen.pairs * chosen.window)
         longest = self.look.until(steps) if chosen.unit else self.look.seconds
         starts = chosen.rounds * variants * self.look.until(chosen.warm_up) if chosen.unit else 0.0
         is_tight = starts > _FOR_STARTS * budget
         code = self.look.code
         return replace(chosen, patience=patience(longest), seconds=budget, times_starts=not is_tight, code=code)
+
+    def of_faster(self, gain: float) -> Schedule:
+        """The schedule of a program whose steps take so many times less: windows of as many more."""
+        steps = tuple(replace(each, seconds=each.seconds / gain) for each in self.look.passages)
+        return replace(self, look=replace(self.look, passages=steps, rest=self.look.rest / gain))
 
     def shortest(self, variants: int, seconds: float) -> Protocol:
         chosen = _patient(replace(self.protocol(variants, 0.0), seconds=seconds))
@@ -290,6 +296,11 @@ class Schedule:
         return _RECORDINGS * self._recording(self._least_horizon)
 
     @property
+    def proved(self) -> float:
+        """About the seconds of recordings that prove promises which need no seeds."""
+        return _MORE * _RECORDINGS * self._recording(HORIZON)
+
+    @property
     def _least_horizon(self) -> int:
         return _LEAST_HORIZON if self.look.period == 1 else self.look.period + 2
 
@@ -306,12 +317,14 @@ class Schedule:
     def is_tight(self, seconds: float) -> bool:
         return self.recorded + _MORE * self.least(3) > seconds
 
-    def least(self, variants: int) -> float:
+    def least(self, variants: int, known: int = 0) -> float:
+        """About the seconds of the shortest race, where so many of its rounds are `known`."""
         shortest = self.shortest(variants, 0.0)
+        rounds = max(1, shortest.rounds - known)
         if not shortest.unit:
-            return shortest.rounds * variants * self.look.seconds
+            return rounds * variants * self.look.seconds
         start, end = (self.look.until(shortest.warm_up + pairs * shortest.window) for pairs in (0, shortest.pairs))
-        return shortest.rounds * (math.ceil(variants / self.beside) * start + variants * (end - start))
+        return rounds * (math.ceil(variants / self.beside) * start + variants * (end - start))
 
 
 def _patient(protocol: Protocol) -> Protocol:
@@ -322,7 +335,7 @@ def patience(seconds: float) -> float:
     return max(_LEAST_PATIENCE, _PATIENCE * seconds)
 
 
-def _chosen(look: Look, variants: int, budget: float) -> Protocol:
+def _chosen(look: Look, variants: int, budget: float, beside: int) -> Protocol:
     steps = look.steps
     seen = len(steps) + 1 if look.is_whole else max(len(steps), _LEAST_HORIZON)  # what comes after the last step, too
     horizon = min(HORIZON, seen)
@@ -331,11 +344,13 @@ def _chosen(look: Look, variants: int, budget: float) -> Protocol:
         return Protocol("", 0, 1, 1, rounds, horizon)
     usual = look.usual
     warm_up = min(max(_WARM_UP, _settled(steps, usual) + 2), max(_WARM_UP, len(steps) // 4))
-    start = variants * look.until(warm_up)
-    rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, int(_FOR_STARTS * budget / start)))
-    seconds = max(0.0, budget - rounds * start) / (rounds * variants)  # for the windows of one process
+    start = math.ceil(variants / beside) * look.until(warm_up)
     shortest = max(_WINDOW, look.period * usual)  # of a window; of slow steps one a process, as rounds tell more
-    pairs = max(_FEWEST_PAIRS if shortest == _WINDOW else 1, min(_PAIRS, int(seconds / shortest)))
+    fewest = _FEWEST_PAIRS if shortest == _WINDOW else 1
+    most = min(_FOR_STARTS * budget / start, _SURE * budget / (start + variants * fewest * shortest))
+    rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, int(most)))
+    seconds = max(0.0, _SURE * budget - rounds * start) / (rounds * variants)  # for the windows of one process
+    pairs = max(fewest, min(_PAIRS, int(seconds / shortest)))
     window = max(1, math.ceil(min(max(seconds / pairs, _WINDOW), _LONGEST) / usual))
     window = look.period * math.ceil(window / look.period)
     observed = 1 + min(max(_FEWEST_OBSERVED, math.ceil(_OBSERVED / usual)), _MOST_OBSERVED)

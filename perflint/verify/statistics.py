@@ -22,6 +22,8 @@ KEPT, WHOLE = "the fixes kept so far", "all fixes"  # variants of a patch that i
 LEAST_GAIN = 1.02  # less is not worth a change, nor can it be told from noise in a few minutes
 SOUGHT_GAIN = 1.05  # what a race is to find; where it can be ruled out, there is nothing to gain
 LEAST_ROUNDS = 3  # two are alike by chance too often: more than 1 % of identical programs were called faster
+FAR, _FARTHER = 2.0, 4.0  # times as fast: two rounds show it, and one
+_SPREAD, _WORTH = 0.3, 2  # of processes where fewer rounds can't tell, in logarithms, and how many numbers that counts
 _INSIDE = 0.975  # the quantile of an interval that covers 95 %
 _POOLED = 0.99  # the same where the spread is pooled, twice as many numbers, of which the patch may be the noisier half
 
@@ -108,18 +110,20 @@ def speedup(samples: Samples, before: Sequence[str], after: Sequence[str]) -> Es
     """How much faster the variant `after` is than `before`; None without pairs.
 
     Several variants on one side are one program measured repeatedly: their mean counts. With fewer than three rounds
-    the interval is unbounded.
+    the interval is that of processes that differ widely, and of one pair it is unbounded.
     """
     ratios = pair_ratios(samples, before, after)
     if not ratios:
         return None
-    medians, reach = _medians(ratios), inf
+    medians, pairs = _medians(ratios), sum(map(len, ratios.values()))
+    noise = _medians(pair_ratios(samples, ORIGINALS[:1], ORIGINALS[1:])) if {*before, *after} - {*ORIGINALS} else []
+    share = (1 / len(before) + 1 / len(after)) / 2  # of the variance of one program against one other
+    noise, middle = [sqrt(share) * each for each in noise], fmean(medians)
     if len(medians) >= LEAST_ROUNDS:
-        noise = _medians(pair_ratios(samples, ORIGINALS[:1], ORIGINALS[1:])) if {*before, *after} - {*ORIGINALS} else []
-        share = (1 / len(before) + 1 / len(after)) / 2  # of the variance of one program against one other
-        reach = _reach(medians, [sqrt(share) * each for each in noise])
-    middle = fmean(medians)
-    pairs = sum(map(len, ratios.values()))
+        reach = _reach(medians, noise)
+    else:
+        farthest = max(abs(log(each) - middle) for pairs_ in ratios.values() for each in pairs_)
+        reach = max(_wide(medians, noise), farthest) if pairs > 1 else inf
     return Estimate(exp(middle), exp(middle - reach), exp(middle + reach), pairs, len(medians))
 
 
@@ -135,6 +139,14 @@ def _reach(values: Sequence[float], noise: Sequence[float]) -> float:
     freedom = len(values) + len(noise) - 2
     pooled = ((len(values) - 1) * own + (len(noise) - 1) * variance(noise)) / freedom
     return student(_POOLED, freedom) * sqrt(max(own, pooled) / len(values))
+
+
+def _wide(values: Sequence[float], noise: Sequence[float]) -> float:
+    """The same of so few `values` that a large spread is assumed to have been seen."""
+    freedom = _WORTH + len(noise) + len(values) - 1
+    own = (variance(values) if len(values) > 1 else 0.0) * (len(values) - 1)
+    squares = _WORTH * _SPREAD**2 + own + sum(each * each for each in noise)  # the mean of noise is known to be 0
+    return student(_POOLED, freedom) * sqrt(squares / freedom / len(values))
 
 
 def pair_ratios(samples: Samples, before: Sequence[str], after: Sequence[str]) -> Mapping[int, list[float]]:
@@ -198,6 +210,10 @@ def threshold(floor: float, least: float = LEAST_GAIN) -> float:
 def step_seconds(samples: Samples, variants: Sequence[str]) -> float | None:
     times = [window.seconds / window.steps for window in samples.windows if window.variant in variants]
     return median(times) if times else None
+
+
+def rounds_for(gain: float) -> int:
+    return 1 if gain >= _FARTHER else 2 if gain >= FAR else LEAST_ROUNDS
 
 
 @cache

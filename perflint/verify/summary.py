@@ -107,9 +107,9 @@ def closed(text: str) -> str:
 
 
 def ratio_with_interval(estimate: Estimate) -> str:
-    if math.isinf(estimate.high):
-        return f"{ratio(estimate.ratio)} (from {count(estimate.rounds, 'round')} only)"
-    return f"{ratio(estimate.ratio)} ({_number(estimate.low)} to {_number(estimate.high)})"
+    within = "" if math.isinf(estimate.high) else f"{_number(estimate.low)} to {_number(estimate.high)}"
+    few = f"from {count(estimate.rounds, 'round')} only" if estimate.rounds < statistics.LEAST_ROUNDS else ""
+    return f"{ratio(estimate.ratio)} ({', '.join(filter(None, [within, few]))})"
 
 
 def duration(value: float) -> str:
@@ -266,7 +266,7 @@ def too_little(fix: FixVerdict, last: Estimate | None, *, was_chosen: bool) -> s
     if fix.on_top and statistics.is_slower(fix.on_top, 0.0):
         return f"the patch is faster without it: {ratio_with_interval(fix.on_top)}"
     if gain := (last if was_chosen else fix.gain) or last:
-        is_none = statistics.rules_out(gain, 0.0) or math.isinf(gain.high)
+        is_none = statistics.rules_out(gain, 0.0) or gain.rounds < statistics.LEAST_ROUNDS
         told = "no gain was measured" if is_none else "a gain can't be told from noise"
         said = "there was no time for enough rounds" if is_short(gain) else told
         return f"{said}: {ratio_with_interval(gain)}"
@@ -274,4 +274,4 @@ def too_little(fix: FixVerdict, last: Estimate | None, *, was_chosen: bool) -> s
 
 
 def is_short(gain: Estimate) -> bool:
-    return math.isinf(gain.high) and gain.ratio > 1
+    return gain.rounds < statistics.LEAST_ROUNDS and gain.ratio > 1

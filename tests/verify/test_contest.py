@@ -14,12 +14,23 @@ import pytest
 from perflint.engine.rule import Safety
 from perflint.shim.plan import Plan
 from perflint.verify import protocol
-from perflint.verify.contest import Contest, Settled, names_of
+from perflint.verify.contest import Contest
 from perflint.verify.messages import Variant
 from perflint.verify.protocol import Budget, Protocol
 from perflint.verify.race import Enough, Race, Room, Start
 from perflint.verify.running import Fault
-from perflint.verify.statistics import ORIGINALS, PATCHED, WHOLE, Samples, against_original, more, only, within
+from perflint.verify.settled import Settled, names_of
+from perflint.verify.statistics import (
+    ORIGINAL,
+    ORIGINALS,
+    PATCHED,
+    WHOLE,
+    Samples,
+    against_original,
+    more,
+    only,
+    within,
+)
 from perflint.verify.verdict import FixVerdict, Grade
 from tests.verify.races import CALM, ROUGH, Noise, race
 from tests.verify.verdicts import fix
@@ -42,7 +53,10 @@ class Clock:
 
 
 class Simulated:
-    """A course on which a variant is as fast as `speed` says of the names of its fixes; those of `crashes` fail."""
+    """A course on which a variant is as fast as `speed` says of the names of its fixes; those of `crashes` fail.
+
+    Beside the original there may be another noise.
+    """
 
     def __init__(
         self,
@@ -52,8 +66,10 @@ class Simulated:
         crashes: Collection[frozenset[str]],
         room: Room | None = None,
         takes: float = 0.0,
+        beside: Noise | None = None,
     ) -> None:
         self._speed, self._noise, self._seed, self._crashes = speed, noise, seed, crashes
+        self._beside = beside or noise
         self._room, self._takes = room or Room(), takes
         self.clock = Clock()
         self.races: list[list[str]] = []
@@ -64,11 +80,16 @@ class Simulated:
         self.variants += len(variants)
         names = {each.name: frozenset(each.plan.files) for each in variants if each.name not in ORIGINALS}
         faults = {name: Fault(name, HUNG) for name, fixes in names.items() if fixes in self._crashes}
-        speedups = {name: self._speed(fixes) for name, fixes in names.items() if name not in faults}
+        base = next(frozenset(each.plan.files) for each in variants if each.name == ORIGINAL)
+        if base in self._crashes:
+            raise Fault(ORIGINAL, HUNG)
+        usual = self._speed(base) if base else 1.0
+        speedups = {name: self._speed(fixes) / usual for name, fixes in names.items() if name not in faults}
         rng = np.random.default_rng((self._seed, len(self.races)))
         samples = Samples()
         if speedups:
-            samples = race(rng, self._noise, rounds=protocol.rounds, pairs=protocol.pairs, speedups=speedups)
+            noise = self._noise if base else self._beside
+            samples = race(rng, noise, rounds=protocol.rounds, pairs=protocol.pairs, speedups=speedups)
         enough(samples)
         self.clock.now += self._takes * len(variants)
         starts = tuple(Start(name, 1.0, 0, 0) for name in (*ORIGINALS, *speedups))
@@ -91,7 +112,11 @@ class Fixed:
 
     shortest = protocol
 
-    def least(self, variants: int) -> float:
+    def of_faster(self, gain: float) -> Fixed:
+        assert gain > 0
+        return self
+
+    def least(self, variants: int, known: int = 0) -> float:
         """As a share of what is left, which the clock of the test doesn't change."""
         return LONG * 0.99 * variants / max(self.variants - self.course.variants, 1)
 
@@ -110,9 +135,11 @@ def settled(
     room: Room | None = None,
     takes: float = 0.0,
     crowded: int = 0,
+    beside: Noise | None = None,
+    before: Settled | None = None,
 ) -> tuple[Settled, list[list[str]]]:
     """What comes of a contest, and the variants of each of its races; no two of the
-    `rivals` can be had together, and B not without the `needed`.
+    `rivals` can be had together, and B not without the `needed`. What was settled `before` is improved.
     """
 
     def patched(fixes: Sequence[FixVerdict], name: str) -> Variant | None:
@@ -121,12 +148,12 @@ def settled(
         is_made = len(rivals & files.keys()) <= 1 and (B not in files or needed <= files.keys())
         return Variant(name, plan) if is_made else None
 
-    course = Simulated(speed, noise, seed, crashes, room, takes)
+    course = Simulated(speed, noise, seed, crashes, room, takes, beside)
     schedule = cast(Any, Fixed(course, *size, variants, crowded=crowded))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(protocol, "time", course.clock)
         contest = Contest(course.race, patched, schedule, Budget(LONG), lambda _: None, lambda: None)
-        return contest.settle(fixes), course.races
+        return contest.improved(before) if before else contest.settle(fixes), course.races
 
 
 def kept(result: Settled) -> list[str]:
@@ -192,7 +219,7 @@ def test_without_time_to_compile_the_patch_anew_the_race_that_chose_it_is_the_la
 
 
 def test_what_compiles_and_seems_to_gain_most_is_raced_again_where_its_rounds_were_too_few_to_tell() -> None:
-    result, races = settled(gains(1.0, 1.0, 2.0), [*FIXES[:2], COMPILED[1]], size=(2, 5))
+    result, races = settled(gains(1.0, 1.0, 1.4), [*FIXES[:2], COMPILED[1]], size=(2, 5))
     assert races[-1] == [PATCHED] and names_of(result.patch) == [C]
 
 
@@ -221,6 +248,40 @@ def test_without_time_for_one_after_the_other_those_that_gain_alone_are_raced_to
     result, races = settled(gains(1.5, 1.2, 1.3), variants=14)
     assert races[:2] == [[only(A), only(B), only(C)], ["the fixes kept so far", more("the others together")]]
     assert kept(result) == [A, B, C]
+
+
+SHORT_WINDOWS = Noise(window=0.15, process=0.02)
+
+
+def test_what_gains_little_beside_the_original_is_raced_on_top_of_what_is_far_faster_in_its_place() -> None:
+    result, races = settled(gains(11.0, 1.1, 1.0), beside=SHORT_WINDOWS)
+    assert races[1] == [more(B), more(C), more("the others together")]
+    assert kept(result) == [A, B] and "on top of the others" in reasons(result)[B]
+    assert reasons(result)[C].startswith("no gain was measured: ")
+    assert ratio_of(result) == pytest.approx(12.1, rel=0.2)
+
+
+@pytest.mark.parametrize(("gain", "found"), [(1.1, range(95, 101)), (1.0, range(2))])
+def test_what_was_left_open_is_found_by_further_rounds_and_what_gains_nothing_is_not(gain: float, found: range) -> None:
+    hits = 0
+    for seed in range(100):
+        first, _ = settled(gains(11.0, gain), FIXES[:2], variants=8, beside=SHORT_WINDOWS, seed=seed)
+        result, races = settled(gains(11.0, gain), before=first, beside=SHORT_WINDOWS, seed=seed)
+        assert B in kept(first) or races[:1] == [[more(B)]]
+        hits += B in kept(result)
+    assert hits in found
+
+
+def test_what_gains_only_together_on_top_of_what_is_far_faster_is_kept_together() -> None:
+    result, _ = settled(lambda names: (11.0 if A in names else 1.0) * (1.1 if {A, B, C} <= names else 1.0))
+    assert kept(result) == [A, B, C]
+    assert [each.is_joint for each in result.fixes] == [False, True, True]
+
+
+def test_a_patch_that_fails_as_others_are_raced_on_top_of_it_stays_as_it_was_settled() -> None:
+    first, _ = settled(gains(11.0, 1.1), FIXES[:2], variants=8)
+    result, _ = settled(gains(11.0, 1.1), before=first, crashes=[frozenset([A])])
+    assert result == first
 
 
 def test_fixes_that_crash_together_are_not_blamed_each() -> None:

@@ -40,6 +40,18 @@ def test_with_time_there_are_eight_rounds_of_ten_windows_long_enough_to_outweigh
     assert protocol.window * 0.02 >= 0.25
 
 
+def test_processes_that_start_beside_each_other_leave_time_for_more_rounds() -> None:
+    schedule = Schedule(look(step=0.02, start=5.0))
+    assert schedule.protocol(4, 60.0).rounds == 3
+    assert replace(schedule, beside=4).protocol(4, 60.0).rounds == 6
+
+
+def test_windows_of_a_faster_program_have_more_steps_and_last_as_long() -> None:
+    schedule = Schedule(look(step=0.02))
+    assert [each.protocol(3, 0.0).window for each in (schedule, schedule.of_faster(10.0))] == [13, 125]
+    assert schedule.of_faster(10.0).least(3) == pytest.approx(schedule.least(3), rel=0.1)
+
+
 def test_a_program_that_starts_slowly_has_fewer_rounds_but_never_less_than_three() -> None:
     assert Schedule(look(step=0.02, start=25.0)).protocol(3, 600.0).rounds == 4
     assert Schedule(look(step=0.02, start=300.0)).protocol(3, 600.0).rounds == 3
@@ -80,4 +92,5 @@ def test_the_least_that_a_race_takes_is_known_before() -> None:
     windows = 4 * 0.02 * 3 * shortest.window
     assert schedule.least(4) == pytest.approx(3 * (4 * (10.0 + 0.02 * shortest.warm_up) + windows))
     assert replace(schedule, beside=3).least(4) == pytest.approx(3 * (2 * (10.0 + 0.02 * shortest.warm_up) + windows))
+    assert schedule.least(4, 1) == pytest.approx(schedule.least(4) * 2 / 3)
     assert Schedule(look(step=0.5, steps=3, whole=True)).least(4) == pytest.approx(3 * 4 * 4.5)

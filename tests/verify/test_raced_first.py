@@ -13,11 +13,12 @@ import pytest
 
 from perflint.engine.rule import Safety
 from perflint.shim.plan import Plan
-from perflint.verify.contest import Contest, Settled
+from perflint.verify.contest import Contest
 from perflint.verify.examine import Examination
 from perflint.verify.messages import Variant
 from perflint.verify.protocol import Budget
 from perflint.verify.runs import Recorded
+from perflint.verify.settled import Settled
 from perflint.verify.statistics import Outcome
 from perflint.verify.variants import Effect
 from perflint.verify.verdict import FixVerdict, Grade, Likeness, Reach, Verdict, begun
@@ -36,6 +37,7 @@ class Key(NamedTuple):
 
     name: str
     rule: str = "compile-break"
+    safety: Safety = Safety.EXACT
 
 
 KEYS = (Key(A), Key(B))
@@ -65,7 +67,7 @@ class Tuned(Examination):
         )
         super().__init__(*cast(Any, (Mock(), known, Budget(LONG), Path(), lambda _: None, Mock())), by_class=True)
         records = SimpleNamespace(own=BITWISE, standard=SimpleNamespace(run=RUN), one=0.0, add=lambda _: [RUN])
-        schedule = SimpleNamespace(is_tight=lambda _: False, recorded=0.0, least=lambda _: 0.0)
+        schedule = SimpleNamespace(is_tight=lambda _: False, recorded=0.0, least=lambda *_: 0.0, proved=LONG)
         vars(self).update(
             _look=SimpleNamespace(ran=()), _records=records, _schedule=schedule, _raced_first=KEYS, _reach=Reach()
         )
@@ -147,9 +149,12 @@ def test_what_has_won_is_proved_in_the_time_that_was_kept_for_late_fixes(monkeyp
     assert left == [pytest.approx(LONG, rel=1e-3)]
 
 
-def test_what_too_few_rounds_leave_open_is_raced_on_until_all_rounds_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("gain", [1.2, 3.0])
+def test_what_too_few_rounds_leave_open_or_wide_is_raced_on_until_all_rounds_tell(
+    gain: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("perflint.verify.examine.reach_of", lambda *_: Reach())
-    tuned = Tuned(lambda names: 1.2 if A in names else 1.0, (), (), (B,), 10**6)
+    tuned = Tuned(lambda names: gain if A in names else 1.0, (), (), (B,), 10**6)
     tuned.rounds = 2
     found = tuned._reached(begun("p"))
     assert [each.kept for each in found.fixes] == [True, False]
