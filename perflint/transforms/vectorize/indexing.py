@@ -221,7 +221,7 @@ def split_of(scope: Scope, node: ast.expr) -> Split | None:
     if call is not node and _may_be_another(scope, call, whole):
         raise Blocked(f"{shown(scope.program, whole)} may be another one than was taken apart", call)
     if isinstance(node, ast.Name):
-        scope.draft.parted.add(node.id)
+        scope.draft.unread.add(node.id)
     return Split(whole, axis, kept=name_called(call) != "unbind")
 
 

@@ -71,6 +71,7 @@ def _append(scope: Scope, node: ast.stmt, path: str, element: ast.expr) -> ast.s
         return statement(f"{path}.extend({{parts}})", parts=parts)
     if not value.own:
         raise Blocked(f"`{path}` keeps views of a given tensor, to which other code may write", node)
+    scope.draft.oddities.add("clones of steps")
     return statement(f"{path}.extend(each.clone() for each in {{parts}})", parts=parts)
 
 
@@ -264,12 +265,12 @@ def stacked(scope: Scope, lines: list[Line]) -> tuple[list[Line], list[Operation
         operations.append(_unjoined(scope, found.call, each.path))
         if _is_alone(scope, start):
             operations.append(ReplaceStatements((start,), ()))
-    return lines, [*operations, *_unparted(scope)]
+    return lines, [*operations, *_unneeded(scope)]
 
 
-def _unparted(scope: Scope) -> Iterator[Operation]:
-    """The operations that take away what no more takes a sequence apart."""
-    for name in sorted(scope.draft.parted):
+def _unneeded(scope: Scope) -> Iterator[Operation]:
+    """The operations that take away what gave variables to the loop alone."""
+    for name in sorted(scope.draft.unread):
         parting = scope.program.statement_of(scope.starts(name)[0].node)
         is_plain = isinstance(parting, ast.Assign) and isinstance(parting.targets[0], ast.Name)
         reads = (use for use in scope.uses(name) if use not in scope.facts.inside and isinstance(use.ctx, ast.Load))
@@ -317,7 +318,16 @@ def _joined_at(scope: Scope, value: Batched, found: TorchCall) -> ast.expr | Non
     reduced = operation(scope.program, scope.program.parent(around or found.call) or found.call)
     if reduced is not None and reduced.tensor is found.call and _is_total(reduced):
         return value.code
+    if value.own and _is_only_read(scope, found.call):
+        value = replace(value, fresh=True)
     return _joined(scope, value, found.joined_axis, is_cat=found.name == "cat")
+
+
+def _is_only_read(scope: Scope, joined: ast.Call) -> bool:
+    """Does nobody write to the joined tensor, here or where it may go?"""
+    points = scope.program.get(Memory).points_to(scope.facts.loop)
+    places = points.of(joined)
+    return bool(places) and not (places & points.escaping() or any(each.reaches(places) for each in points.writes))
 
 
 def _is_total(call: TorchCall) -> bool:
@@ -346,6 +356,7 @@ def _apart(scope: Scope, value: Batched) -> ast.expr | None:
     if value.dense:
         return expression("{x}.clone()", x=value.code)
     template = "{x}.clone(memory_format={torch}.contiguous_format)"
+    scope.draft.oddities.add("a layout in memory")
     return expression(template, x=value.code, torch=scope.facts.torch) if scope.facts.torch else None
 
 
