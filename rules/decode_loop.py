@@ -95,9 +95,9 @@ isn't reported.
 ## Measured
 One H200, torch 2.11.0, 2026-11-21. By `perflint fix` (medians of 21 interleaved pairs; `tests/gpu/measure.py`): a
 training step of an LSTM decoder under teacher forcing (batch 100, 128 steps, width 512, 1,000 words), 101.6 ms to
-10.3 ms (10.1x; an expert's version 10.0 ms); forward and backward of an LSTMCell of that size, 35.7 ms to 9.0 ms
-(4.0x; by hand, as `nn.LSTM`, 8.5 ms). On hosts that run Python faster: 8.2x and 2.5x. cuDNN warns that a Cell's weights
-are not one chunk of memory, and copies them at each call.
+10.3 ms (10.1x; an expert's version 10.0 ms); by `--unsafe`, forward and backward of an LSTMCell of that size, 35.7 ms
+to 9.0 ms (4.0x; by hand, as `nn.LSTM`, 8.5 ms). On hosts that run Python faster: 8.2x and 2.5x. cuDNN warns that a
+Cell's weights are not one chunk of memory, and copies them at each call.
 
 As CUDA graphs, by `perflint fix --unsafe` (15 interleaved rounds; `tests/gpu/measure_graphs.py`): a greedy LSTM
 decode of 128 steps, 20.2 ms to 2.3 ms at batch 1 (8.9x) and 20.5 ms to 4.8 ms at batch 100 (4.3x); an attention
