@@ -236,3 +236,46 @@ def test_numbers_of_the_host_stay_where_it_is_unknown_which_device_the_steps_are
     assert not any("at once" in fix.title for fix in finding.fixes)
     (finding,) = check_text(text.format(told=", device=device"), [RULE], default_options(RULE))
     assert any("at once" in fix.title for fix in finding.fixes)
+
+
+SHIFTED = """import torch
+def sums(x: torch.Tensor):
+    steps, width = x.shape
+    before = x[0]
+    total = torch.zeros(width)
+    {again}for t in range(1, steps):
+    {again_}    total += before * 2
+    {again_}    before = x[t]
+    return total
+"""
+
+
+@pytest.mark.parametrize(("again", "is_slice"), [("", True), ("for again in range(2):\n        ", False)])
+def test_the_step_before_is_read_from_the_sequence_where_it_is_that_of_each_round(again: str, is_slice: bool) -> None:
+    text = SHIFTED.format(again=again, again_="    " if again else "")
+    result = fix_text(text, [RULE], default_options(RULE), unread=True)
+    assert ("x[: steps - 1]" in result.text, "torch.cat" in result.text) == (is_slice, not is_slice)
+    spaces: list[dict[str, Any]] = [{}, {}]
+    for program, space in zip((text, result.text), spaces, strict=True):
+        exec(program, space)
+    x = torch.rand(5, 3)
+    torch.testing.assert_close(*(space["sums"](x) for space in spaces))
+
+
+HOSTED = """import torch
+class Sums(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor):
+        total = 0
+        for t, step in enumerate(x.split(1, dim=0)):
+            other = y[t : t + 1]
+            other = other * step
+            total = total + other
+        return total
+print(Sums()(torch.rand(3, 3, 2, 1), torch.rand(3)))
+"""
+
+
+def test_what_is_named_for_its_device_is_made_before_it_is_read() -> None:
+    text = fix_text(HOSTED, [RULE], default_options(RULE), unread=True).text
+    assert "torch.vmap" in text
+    exec(text, {})

@@ -154,9 +154,9 @@ def lift(scope: Scope, node: ast.expr) -> Value:
     try:
         return _by_rule(scope, node)
     except Blocked:
+        del scope.draft.before[before:]
         if (found := mapped(scope, node)) is None:
             raise
-        del scope.draft.before[before:]
         return found
 
 

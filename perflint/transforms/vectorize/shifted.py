@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 
 from perflint.analysis.values.shapes import Shapes
-from perflint.syntax.walk import elements_of, integer
+from perflint.syntax.walk import LOOPS, elements_of, integer
 from perflint.transforms.operations import expression, plus
 from perflint.transforms.rewrite import Blocked
 from perflint.transforms.vectorize.scope import Scope, counter
@@ -24,7 +24,8 @@ def shifted_in(scope: Scope, node: ast.Name) -> Batched:
     if first is None or not (is_other_step or _is_as_large(scope, first, given)):
         raise Blocked(f"`{node.id}` is not known to have the same shape in the first step as later", node)
     scope.draft.shifted.add(node.id)
-    if is_other_step and (back := _one_step_back(scope, first, given)) is not None:
+    is_set_before = is_other_step and _is_set_before(scope, node)
+    if is_set_before and (back := _one_step_back(scope, first, given)) is not None:
         scope.draft.unread.add(node.id)
         return back
     before = "{h}" if steps.kept else "{h}.unsqueeze({axis})"
@@ -45,6 +46,15 @@ def _is_other_step(scope: Scope, first: ast.expr, given: ast.expr) -> bool:
         (integer(a) is not None and counter(scope, b) is not None) or ast.dump(a) == ast.dump(b)
         for a, b in zip(one, other, strict=True)
     )
+
+
+def _is_set_before(scope: Scope, node: ast.Name) -> bool:
+    """Is it set anew each time the loop begins?"""
+    program, loop = scope.program, scope.facts.loop
+    block = program.block_of(program.statement_of(scope.starts(node.id)[0].node))
+    around = [loop, *program.ancestors(loop)]
+    beside = next((at for at, each in enumerate(around) if each in block), None)
+    return beside is not None and not any(isinstance(each, LOOPS) for each in around[1 : beside + 1])
 
 
 def _one_step_back(scope: Scope, first: ast.expr, given: ast.expr) -> Batched | None:
