@@ -261,8 +261,10 @@ def stacked(scope: Scope, lines: list[Line]) -> tuple[list[Line], list[Operation
         if start is None or found is None or code is None:
             continue
         at = next(place for place, line in enumerate(lines) if line.statement is each.statement)
-        lines[at] = replace(lines[at], new=(*lines[at].new[:-1], assignment(each.path, code)))
-        operations.append(_unjoined(scope, found.call, each.path))
+        name = _name_of_joined(scope, found.call, each.path)
+        lines[at] = replace(lines[at], new=(*lines[at].new[:-1], assignment(name, code)))
+        scope.draft.final.add(name)
+        operations.append(_unjoined(scope, found.call, name))
         if _is_alone(scope, start):
             operations.append(ReplaceStatements((start,), ()))
     return lines, [*operations, *_unneeded(scope)]
@@ -276,6 +278,18 @@ def _unneeded(scope: Scope) -> Iterator[Operation]:
         reads = (use for use in scope.uses(name) if use not in scope.facts.inside and isinstance(use.ctx, ast.Load))
         if is_plain and not any(reads) and _is_alone(scope, parting) and not scope.graph.is_shared(name):
             yield ReplaceStatements((parting,), ())
+
+
+def _name_of_joined(scope: Scope, call: ast.Call, path: str) -> str:
+    """The variable for what a list was joined to: the list's own, or that of the statement behind the loop."""
+    loop, joining = scope.facts.loop, scope.program.statement_of(call)
+    block = scope.program.block_of(loop)
+    is_next = joining in block and block.index(joining) == block.index(loop) + 1
+    if not is_next or not isinstance(joining, ast.Assign) or joining.value is not call:
+        return path
+    names = {each.id for each in scope.facts.inside if isinstance(each, ast.Name)}
+    targets = [each.id for each in joining.targets if isinstance(each, ast.Name) and each.id not in names]
+    return targets[0] if len(targets) == len(joining.targets) == 1 else path
 
 
 def _unjoined(scope: Scope, call: ast.Call, path: str) -> Operation:

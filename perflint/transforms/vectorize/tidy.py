@@ -32,7 +32,9 @@ def _without(scope: Scope, code: list[ast.stmt], at: int) -> dict[ast.stmt, ast.
     if not isinstance(made, ast.Assign) or not (name := _only_target(made)):
         return None
     again = next((place for place, each in enumerate(rest) if _only_target(each) == name), None)
-    is_read_behind = name in scope.facts.live_out or any(each.path == name for each in scope.draft.lists)
+    is_read_behind = name in scope.facts.live_out | scope.draft.final or any(
+        each.path == name for each in scope.draft.lists
+    )
     if again is None and is_read_behind:
         return None
     rest = rest if again is None else rest[: again + 1]
