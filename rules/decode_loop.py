@@ -50,16 +50,21 @@ A bare `torch.compile` of the step was measured to be slower than the loop.
 
 *vectorizable* loops become operations on all steps at once where data flow proves that each step gives the same:
 `rounding` (the same mathematics, summed in another order), `behaviour` where dropout between the layers of an RNN draws
-its numbers in another order. Modules and parameters stay the very same; a Cell's become one call of the function that
-`nn.LSTM`, `nn.GRU` and `nn.RNN` call. Results that may be written to in place are copied out of shared memory. Losses
-are taken step by step with `torch.vmap`, so that each step keeps what it ignores or averages over; so are functions
-that choose by a setting how to compute, and arithmetic on steps of an unknown number of axes. `behaviour`, too: a list
-of tensors is stacked first, which fails where they differ in shape, and a loss takes what it is given for steps of a
-tensor, which fails where it is a list. It is assumed that the sequence has at least one step and is as long as the loop
-goes, that inputs of an RNN with `batch_first` have a batch axis, and that no other file registers hooks, builds a
+its numbers in another order, where a list of tensors is stacked first, which fails if they differ in shape, or where a
+loss takes what it is given for steps of a tensor, which fails if it is a list. Modules and parameters stay the very
+same. Results that may be written to in place are copied out of shared memory. Functions of yours that do to all steps
+what they do to one are called with all. It is assumed that the sequence has at least one step and is as long as the
+loop goes, that inputs of an RNN with `batch_first` have a batch axis, and that no other file registers hooks, builds a
 module's parts otherwise in a subclass, or calls it under autocast on a CPU, where Cells and the RNN compute in other
 types. Where a profile has seen the missing rank or class, there is a candidate with a guard (`perflint docs
 profiling`).
+
+What is right, but code that few would write by hand, is a candidate that `verify` and `tune` race, `perflint run`
+applies in memory, and only `--unsafe` or `--verified` writes: Cells as one call of the function that `nn.LSTM`,
+`nn.GRU` and `nn.RNN` call, with the Cell's weights; losses taken step by step with `torch.vmap`, so that each step
+keeps what it ignores or averages over, functions that choose by a setting how to compute, and arithmetic on steps of
+an unknown number of axes; bodies of functions that can't be called with all steps; copies in a certain layout. By
+hand, put an `nn.LSTM` in the Cell's place, and give the loss all steps at once if it ignores none.
 
 A first step that alone does something else is taken in front of the others. A test whose answer is the same in every
 step is asked before the loop, even if no step is taken. One that is drawn anew in each step (`random.random() < ratio`)
@@ -90,9 +95,9 @@ isn't reported.
 ## Measured
 One H200, torch 2.11.0, 2026-11-21. By `perflint fix` (medians of 21 interleaved pairs; `tests/gpu/measure.py`): a
 training step of an LSTM decoder under teacher forcing (batch 100, 128 steps, width 512, 1,000 words), 101.6 ms to
-10.3 ms (10.1x; an expert's version 10.0 ms); forward and backward of an LSTMCell of that size, 35.7 ms to 9.0 ms
-(4.0x; by hand, as `nn.LSTM`, 8.5 ms). On hosts that run Python faster: 8.2x and 2.5x. cuDNN warns that a Cell's weights
-are not one chunk of memory, and copies them at each call.
+10.3 ms (10.1x; an expert's version 10.0 ms); by `--unsafe`, forward and backward of an LSTMCell of that size, 35.7 ms
+to 9.0 ms (4.0x; by hand, as `nn.LSTM`, 8.5 ms). On hosts that run Python faster: 8.2x and 2.5x. cuDNN warns that a
+Cell's weights are not one chunk of memory, and copies them at each call.
 
 As CUDA graphs, by `perflint fix --unsafe` (15 interleaved rounds; `tests/gpu/measure_graphs.py`): a greedy LSTM
 decode of 128 steps, 20.2 ms to 2.3 ms at batch 1 (8.9x) and 20.5 ms to 4.8 ms at batch 100 (4.3x); an attention

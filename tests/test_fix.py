@@ -132,6 +132,23 @@ def test_a_fix_that_adds_a_dependency_waits_for_unsafe() -> None:
     assert settle("old\n", find, unsafe=True).text == "new\n"
 
 
+def test_code_that_few_would_write_by_hand_waits_for_unsafe_where_anybody_reads_it() -> None:
+    def find(text: str) -> list[Finding]:
+        mend = partial(Fix, "Mend it", Safety.ROUNDING, is_awkward=True)
+        return [finding(m, mend((Edit(*m.span(), "new"),))) for m in re.finditer("old", text)]
+
+    assert reasons(settle("old\n", find)) == ["its fix is code that few would write by hand: --unsafe applies it"]
+    assert settle("old\n", find, unsafe=True).text == settle("old\n", find, unread=True).text == "new\n"
+
+
+def test_that_nobody_reads_it_makes_no_fix_safe_that_adds_a_dependency() -> None:
+    def find(text: str) -> list[Finding]:
+        mend = partial(Fix, "Mend it", Safety.EXACT, requires="helper", is_awkward=True)
+        return [finding(m, mend((Edit(*m.span(), "new"),))) for m in re.finditer("old", text)]
+
+    assert settle("old\n", find, unread=True).text == "old\n"
+
+
 def test_fixes_that_change_behaviour_wait_for_unsafe() -> None:
     find = replacer("old", "new", Safety.BEHAVIOUR)
     safe = settle("old\n", find)

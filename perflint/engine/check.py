@@ -286,7 +286,7 @@ def _why_hot(by: HotPlace | None) -> str:
 
 
 def _titled(document: Document, fix: Fix) -> PlacedFix:
-    return PlacedFix(document.cited(fix.title), fix.safety, requires=fix.requires, assumes=fix.assumes)
+    return PlacedFix(document.cited(fix.title), fix.safety, (), fix.requires, fix.assumes, fix.is_awkward)
 
 
 def _fixes(document: Document, finding: Finding) -> tuple[tuple[PlacedFix, ...], str]:

@@ -122,26 +122,33 @@ def fix_text(
     options: Mapping[str, Options],
     *,
     unsafe: bool = False,
+    unread: bool = False,
     accept: Accept | None = None,
     context: Context = ALONE,
 ) -> FixResult:
     """`text` with the findings of `rules` fixed, those that comments ignore left alone.
 
-    Only exact and rounding fixes that add no dependency are applied unless `unsafe`. `accept(text, finding, fix)` says
-    why a fix is not welcome, or "". Raises what `check_text` does where the text is no program, and DefectError.
+    Only exact and rounding fixes that add no dependency are applied unless `unsafe`, and awkward ones where the result
+    is `unread`. `accept(text, finding, fix)` says why a fix is not welcome, or "". Raises what `check_text` does where
+    the text is no program, and DefectError.
     """
 
-    return settle(text, lambda now: find(now, rules, options, context).findings, unsafe=unsafe, accept=accept)
+    def found(now: str) -> Sequence[Finding]:
+        return find(now, rules, options, context).findings
+
+    return settle(text, found, unsafe=unsafe, unread=unread, accept=accept)
 
 
-def settle(text: str, find: Find, *, unsafe: bool = False, accept: Accept | None = None) -> FixResult:
+def settle(
+    text: str, find: Find, *, unsafe: bool = False, unread: bool = False, accept: Accept | None = None
+) -> FixResult:
     """`text` with the fixes of what `find` finds in it applied until no more can be; raises DefectError."""
     applied: list[Applied] = []
     seen = {text}
     findings = find(text)
     limit = 4 * len(findings) + 40  # of fixes, for each may bring others to light
     while True:
-        chosen = _Pass(text, unsafe, accept)
+        chosen = _Pass(text, unsafe, unread, accept)
         for finding in findings:
             chosen.consider(finding)
         if not chosen.wanted:
@@ -162,6 +169,7 @@ class _Pass:
 
     text: str
     unsafe: bool
+    unread: bool
     accept: Accept | None
     wanted: list[Applied] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
@@ -195,11 +203,9 @@ class _Pass:
         return taken
 
     def _obstacle(self, finding: Finding, fix: Fix) -> str:
-        if not fix.is_safe and not self.unsafe:
+        if not (self.unsafe or fix.is_safe or (self.unread and replace(fix, is_awkward=False).is_safe)):
             lesser = fix.safety in (Safety.PRECISION, Safety.BEHAVIOUR)
-            needs = f"adds a dependency, {fix.requires}" if fix.requires else "assumes what a run has shown"
-            change = f"changes {fix.safety}" if lesser else needs
-            return f"its fix {change}: --unsafe applies it"
+            return f"its fix {f'changes {fix.safety}' if lesser else fix.proviso}: --unsafe applies it"
         try:
             fix.edits  # noqa: B018  # written now, and kept
         except Unrenderable as reason:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from perflint.analysis.links import Context, HotPlace
 from perflint.documents.disk import PlacedEdit, Position, Problem
-from perflint.engine.rule import Safety, Severity, is_safe
+from perflint.engine.rule import Safety, Severity, Terms
 
 TOO_LARGE = (RecursionError, MemoryError)
 FILE_FAULTS = (SyntaxError, UnicodeError, *TOO_LARGE)
@@ -68,16 +68,13 @@ def _internal_problem(error: BaseException) -> Problem:
 
 
 @dataclass(frozen=True)
-class PlacedFix:
+class PlacedFix(Terms):
     title: str
     safety: Safety
     edits: tuple[PlacedEdit, ...] = ()
     requires: str = ""
     assumes: str = ""
-
-    @property
-    def is_safe(self) -> bool:
-        return is_safe(self.safety, self.requires, self.assumes)
+    is_awkward: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from perflint.analysis.links import HotPlace
-from perflint.syntax.source import Edit, Fix, Safety, Unrenderable, is_safe
+from perflint.syntax.source import Edit, Fix, Safety, Terms, Unrenderable
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
@@ -25,8 +25,8 @@ __all__ = [
     "Rule",
     "Safety",
     "Severity",
+    "Terms",
     "Unrenderable",
-    "is_safe",
 ]
 
 GROUPS = ("overhead", "sync", "data", "memory", "compute", "measure")

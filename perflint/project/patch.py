@@ -85,6 +85,7 @@ def patch_document(
     options: Mapping[str, Options],
     *,
     unsafe: bool = False,
+    unread: bool = False,
     context: Context = ALONE,
     wanted: Set[Place] | None = None,
     begun: Patch | None = None,
@@ -103,7 +104,7 @@ def patch_document(
         return f"its fix cannot be written: {refusal}" if refusal else ""
 
     try:
-        result = fix_text(now, rules, options, unsafe=unsafe, accept=accept, context=context)
+        result = fix_text(now, rules, options, unsafe=unsafe, unread=unread, accept=accept, context=context)
     except DefectError as error:
         return _unpatched(document, Problem(f"is left as it is, because of a bug: {error}", traceback=""))
     except (RuleCrash, *FILE_FAULTS) as error:
@@ -266,7 +267,7 @@ def _write(patch: Patch) -> str:
 
 
 def _patches(tasks: Sequence[_Task], settings: Settings) -> Generator[Patch, None, None]:
-    patcher = _Patcher(settings.rules, settings.unsafe)
+    patcher = _Patcher(settings.rules, settings.unsafe, settings.unread)
     jobs = settings.jobs or available_cores()
     if jobs == 1 or len(tasks) <= _FEW:
         yield from map(patcher, tasks)
@@ -293,6 +294,7 @@ class _Patcher:
 
     options: Mapping[str, Options]
     unsafe: bool
+    unread: bool
 
     def __call__(self, task: _Task) -> Patch:
         try:
@@ -301,6 +303,7 @@ class _Patcher:
                 task.rules,
                 self.options,
                 unsafe=self.unsafe or task.wanted is not None,
+                unread=self.unread,
                 context=task.context,
                 wanted=task.wanted,
                 begun=task.begun,

@@ -298,6 +298,7 @@ class Settings:
     cache: bool = True
     cache_dir: Path | None = None
     unsafe: bool = False
+    unread: bool = False  # for the patches of a run, which nobody reads
     output_format: str = "full"
     baseline: Path | None = None
     rules: Mapping[str, Mapping[str, OptionValue]] = field(default_factory=dict)

@@ -169,8 +169,12 @@ def _fix(fix: PlacedFix, path: str) -> dict[str, Any]:
     return {
         "description": {"text": f"{fix.title} ({fix.safety})"},
         "artifactChanges": [{"artifactLocation": {"uri": uri(path)}, "replacements": replacements}],
-        "properties": {"safety": str(fix.safety), "requires": fix.requires, "assumes": fix.assumes},
+        "properties": {"safety": str(fix.safety), **_terms(fix)},
     }
+
+
+def _terms(fix: PlacedFix) -> dict[str, Any]:
+    return {"requires": fix.requires, "assumes": fix.assumes, "awkward": fix.is_awkward}
 
 
 def _plain(text: str) -> str:
@@ -210,8 +214,7 @@ def _finding(diagnostic: Diagnostic) -> dict[str, Any]:
             {
                 "title": fix.title,
                 "safety": str(fix.safety),
-                "requires": fix.requires,
-                "assumes": fix.assumes,
+                **_terms(fix),
                 "edits": list(map(_edit, fix.edits)),
             }
             for fix in diagnostic.fixes

@@ -105,8 +105,7 @@ def with_notes(diagnostic: Diagnostic) -> str:
 
 
 def _fix(fix: PlacedFix) -> str:
-    needs = f"; adds a dependency, {fix.requires}: needs --unsafe" if fix.requires else ""
-    needs = needs or ("; assumes what a run has shown: needs --unsafe" if fix.assumes else "")
+    needs = f"; {fix.proviso}: needs --unsafe" if fix.proviso else ""
     return f"{fix.title} ({_PROMISE[fix.safety]}{needs})"
 
 

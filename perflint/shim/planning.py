@@ -127,7 +127,7 @@ def _endings(include: Iterable[str]) -> tuple[str, ...]:
 def _plan(project: Project, discovery: Discovery, rules: Sequence[Rule], store: Path | None) -> Plan:
     settings = project.settings
     watched = [rule for rule in rules if rule.at_run_time]
-    rest = replace(settings, ignore=(*settings.ignore, *(rule.name for rule in watched)))
+    rest = replace(settings, ignore=(*settings.ignore, *(rule.name for rule in watched)), unread=True)
     patches = patch_files(discovery, rest) if len(watched) < len(rules) else ()
     against = tuple(_against_compiling(discovery)) if {*COMPILING} & {*project.whole} else ()
     changed = (patch for patch in patches if patch.changed and patch.document)

@@ -99,13 +99,35 @@ class Unrenderable(Exception):
 Change = tuple[Edit, ...] | Callable[[], tuple[Edit, ...]]
 
 
+class Terms:
+    """What a fix promises, and what else keeps it from being applied without being asked for.
+
+    `requires` names the distribution that the fixed program newly imports. `assumes` says what a run has shown and
+    nothing proves: the fixed program asks, and does what the original one does elsewhere. `is_awkward`: few would write
+    such code by hand, or merge it.
+    """
+
+    safety: Safety
+    requires: str
+    assumes: str
+    is_awkward: bool
+
+    @property
+    def is_safe(self) -> bool:
+        return self.safety in (Safety.EXACT, Safety.ROUNDING) and not self.proviso
+
+    @property
+    def proviso(self) -> str:
+        if self.requires or self.assumes:
+            return f"adds a dependency, {self.requires}" if self.requires else "assumes what a run has shown"
+        return "is code that few would write by hand" if self.is_awkward else ""
+
+
 @dataclass(frozen=True)
-class Fix:
+class Fix(Terms):
     """A patch: all of its edits are applied, or none.
 
-    `change` is its edits, or gives them when asked (see `perflint.transforms.rewrite`). `requires` names the
-    distribution that the fixed program newly imports. `assumes` says what a run has shown and nothing proves: the fixed
-    program asks, and does what the original one does elsewhere.
+    `change` is its edits, or gives them when asked (see `perflint.transforms.rewrite`).
     """
 
     title: str
@@ -113,25 +135,18 @@ class Fix:
     change: Change = field(compare=False)
     requires: str = ""
     assumes: str = ""
+    is_awkward: bool = False
 
     @cached_property
     def edits(self) -> tuple[Edit, ...]:
         """What the change does to the text; raises Unrenderable."""
         return self.change() if callable(self.change) else self.change
 
-    @property
-    def is_safe(self) -> bool:
-        return is_safe(self.safety, self.requires, self.assumes)
-
     def __reduce__(self) -> tuple[type[Fix], tuple[object, ...]]:
         """For other processes: the edits, if they are written, and not the program that they are made of."""
         written = () if callable(self.change) else self.change
-        return Fix, (self.title, self.safety, self.__dict__.get("edits", written), self.requires, self.assumes)
-
-
-def is_safe(safety: Safety, requires: str, assumes: str) -> bool:
-    """Is a fix applied without being asked for: the same results, nothing to install, nothing assumed?"""
-    return safety in (Safety.EXACT, Safety.ROUNDING) and not requires and not assumes
+        edits = self.__dict__.get("edits", written)
+        return Fix, (self.title, self.safety, edits, self.requires, self.assumes, self.is_awkward)
 
 
 def is_main_guard(statement: ast.AST) -> bool:

@@ -123,7 +123,7 @@ def _accumulation(program: Program, sync: Sync) -> Fix | None:
 
 def _together(one: Fix, other: Fix) -> Fix:
     assert isinstance(one.change, Rewrite) and isinstance(other.change, Rewrite)
-    change = Rewrite(one.change.source, (*one.change.operations, *other.change.operations))
+    change = Rewrite(one.change.program, (*one.change.operations, *other.change.operations))
     return Fix(f"{one.title}; {other.title}", one.safety, change, other.requires)
 
 

@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from perflint import torch_ops
 from perflint.analysis.program import Program
 from perflint.syntax.scopes import bound_names, local_names
-from perflint.syntax.source import Edit, Source
-from perflint.syntax.walk import FUNCTIONS
-from perflint.transforms.operations import AddName, InsertAfter, InsertBefore, Operation, reference, statement
+from perflint.syntax.source import Edit, Source, Unrenderable
+from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, own_nodes
+from perflint.transforms.operations import AddName, InsertAfter, InsertBefore, Operation, is_new, reference, statement
 
 if TYPE_CHECKING:
     import libcst  # which checks do without
 
+_BUILTINS = frozenset(dir(builtins))
+_LIBRARIES = frozenset({"torch", "numpy", "math", "perflint"})
+
 
 @dataclass(frozen=True)
 class Rewrite:
-    source: Source
+    program: Program
     operations: tuple[Operation, ...]
 
     def __call__(self) -> tuple[Edit, ...]:
+        """The edits; raises Unrenderable, also where a name in the new code means something else at its place."""
         from perflint.transforms.render import render  # here: only who needs the text of fixes needs libcst
 
-        return render(self.source, self.operations)
+        for each in self.operations:
+            if shadowed := next((name for name, at in _meant(each) if is_shadowed(self.program, name, at)), ""):
+                raise Unrenderable(f"`{shadowed}` is something else there")
+        return render(self.program.source, self.operations)
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,54 @@ class Codemod:
 
 def rewrite(program: Program, *operations: Operation) -> Rewrite:
     """The change of `program` that consists of `operations`."""
-    return Rewrite(program.source, operations)
+    return Rewrite(program, operations)
+
+
+def _meant(operation: Operation) -> Iterator[tuple[str, ast.AST]]:
+    """The names by which an operation's new code calls builtins, or reads what may be a library, and its place."""
+    at = next(iter(vars(operation).values()))
+    at = at[0] if isinstance(at, tuple) else at
+    for part in (part for each in [*vars(operation).values()][1:] for part in _nodes(each)):
+        for node in ast.walk(part):
+            named = node.func if isinstance(node, ast.Call) else node.value if isinstance(node, ast.Attribute) else None
+            if (
+                isinstance(named, ast.Name)
+                and is_new(named)
+                and (isinstance(node, ast.Attribute) or named.id in _BUILTINS)
+            ):
+                yield named.id, at
+
+
+def _nodes(part: object) -> Iterator[ast.AST]:
+    if isinstance(part, ast.AST):
+        yield part
+    elif isinstance(part, tuple):
+        yield from (node for each in part for node in _nodes(each))
+
+
+def is_shadowed(program: Program, name: str, at: ast.AST) -> bool:
+    """May `name`, of a builtin or a library that is imported, mean something else at this place?"""
+    imports = [each for each in program.tree.body if isinstance(each, _IMPORTS) and name in bound_names(each)]
+    is_library = any((_module(each) or "").partition(".")[0] in _LIBRARIES for each in imports)
+    if not is_library and name not in _BUILTINS:
+        return False
+    for each in program.ancestors(at):
+        if isinstance(each, FUNCTIONS) and name in local_names(each):
+            inside = (node for node in own_nodes(each) if isinstance(node, _IMPORTS))
+            if not is_library or not any(name in bound_names(node) for node in inside):
+                return True
+        targets = [part.target for part in each.generators] if isinstance(each, COMPREHENSIONS) else []
+        if any(isinstance(node, ast.Name) and node.id == name for target in targets for node in ast.walk(target)):
+            return True
+    others = [each for each in program.tree.body if not is_library or each not in imports]
+    is_starred = any(
+        alias.name == "*" and _module(each) == "torch" and torch_ops.of_function(f"torch.{name}")
+        for each in program.tree.body
+        if isinstance(each, ast.ImportFrom)
+        for alias in each.names
+    )
+    is_global = any(name in each.names for each in program.of_type(ast.Global))
+    return is_starred or is_global or name in bound_names(*others)
 
 
 class Blocked(Exception):
@@ -117,9 +173,7 @@ def of_torch(program: Program, dotted: str, node: ast.AST) -> ast.expr:
     Raises Blocked where torch isn't imported as a whole, or its name is ambiguous.
     """
     name = name_of_torch(program)
-    functions = (each for each in program.ancestors(node) if isinstance(each, FUNCTIONS))
-    rebound = [each for each in program.of_type(ast.Name) if each.id == name and not isinstance(each.ctx, ast.Load)]
-    if not name or rebound or any(name in local_names(each) for each in functions):
+    if not name or is_shadowed(program, name, node):
         raise Blocked("torch isn't imported there by a name of its own")
     return reference(f"{name}.{dotted}")
 

@@ -47,6 +47,7 @@ def test_json_lists_every_finding_with_its_place_and_fixes(run: RunResult) -> No
                 "safety": "exact",
                 "requires": "",
                 "assumes": "",
+                "awkward": False,
                 "edits": [{"start": 44, "end": 55, "text": "loss.detach()"}],
             },
             {
@@ -54,6 +55,7 @@ def test_json_lists_every_finding_with_its_place_and_fixes(run: RunResult) -> No
                 "safety": "behaviour",
                 "requires": "",
                 "assumes": "",
+                "awkward": False,
                 "edits": [{"start": 44, "end": 55, "text": "0"}],
             },
         ],

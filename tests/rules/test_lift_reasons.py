@@ -130,7 +130,7 @@ class Walk(nn.Module):
 
 
 def test_a_sequence_that_is_too_short_for_a_step_is_no_step_of_a_lifted_loop() -> None:
-    result = fix_text(FORCED, [RULE], default_options(RULE))
+    result = fix_text(FORCED, [RULE], default_options(RULE), unread=True)
     assert "for t in" not in result.text
     space: dict[str, Any] = {}
     exec(result.text, space)
@@ -157,7 +157,7 @@ class Walk(nn.Module):
 
 @pytest.mark.parametrize(("features", "width"), [(5, 5), (7, 5), (6, 4), (6, 6)])
 def test_sizes_that_the_cell_does_not_take_are_no_sizes_of_a_lifted_loop(features: int, width: int) -> None:
-    result = fix_text(CELL, [RULE], default_options(RULE))
+    result = fix_text(CELL, [RULE], default_options(RULE), unread=True)
     assert "for t in" not in result.text
     space: dict[str, Any] = {}
     exec(result.text, space)
@@ -216,7 +216,66 @@ def main(env, args):
 
 
 @pytest.mark.parametrize("told", ["", ", device=device"])
-def test_numbers_of_the_host_beside_steps_on_the_device_are_told(told: str) -> None:
-    (finding,) = check_text(REINFORCE.format(told=told), [RULE], default_options(RULE))
-    (fix,) = finding.fixes
-    assert ("`-log_prob * reward` reads is not all on one device" in fix.title) is not bool(told)
+def test_numbers_of_the_host_go_to_the_device_of_the_steps(told: str) -> None:
+    result = fix_text(REINFORCE.format(told=told), [RULE], default_options(RULE), unsafe=True)
+    assert "torch.vmap(lambda log_prob, reward: -log_prob * reward)" in result.text
+    assert ("returns[: len(policy.log_probs)].to(log_probs.device)" in result.text) is not bool(told)
+
+
+def test_numbers_of_the_host_stay_where_it_is_unknown_which_device_the_steps_are_on() -> None:
+    text = REINFORCE.replace("losses.append(-log_prob * reward)", "losses.append(-log_prob * (reward - value))")
+    text = text.replace(
+        "for log_prob, reward in zip(policy.log_probs,",
+        "for log_prob, value, reward in zip(policy.log_probs, policy.values,",
+    )
+    text = text.replace("self.rewards = []", "self.rewards = []\n        self.values = []")
+    text = text.replace(
+        "    action = chances.sample()", "    policy.values.append(policy(state).sum())\n    action = chances.sample()"
+    )
+    (finding,) = check_text(text.format(told=""), [RULE], default_options(RULE))
+    assert not any("at once" in fix.title for fix in finding.fixes)
+    (finding,) = check_text(text.format(told=", device=device"), [RULE], default_options(RULE))
+    assert any("at once" in fix.title for fix in finding.fixes)
+
+
+SHIFTED = """import torch
+def sums(x: torch.Tensor):
+    steps, width = x.shape
+    before = x[0]
+    total = torch.zeros(width)
+    {again}for t in range(1, steps):
+    {again_}    total += before * 2
+    {again_}    before = x[t]
+    return total
+"""
+
+
+@pytest.mark.parametrize(("again", "is_slice"), [("", True), ("for again in range(2):\n        ", False)])
+def test_the_step_before_is_read_from_the_sequence_where_it_is_that_of_each_round(again: str, is_slice: bool) -> None:
+    text = SHIFTED.format(again=again, again_="    " if again else "")
+    result = fix_text(text, [RULE], default_options(RULE), unread=True)
+    assert ("x[: steps - 1]" in result.text, "torch.cat" in result.text) == (is_slice, not is_slice)
+    spaces: list[dict[str, Any]] = [{}, {}]
+    for program, space in zip((text, result.text), spaces, strict=True):
+        exec(program, space)
+    x = torch.rand(5, 3)
+    torch.testing.assert_close(*(space["sums"](x) for space in spaces))
+
+
+HOSTED = """import torch
+class Sums(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor):
+        total = 0
+        for t, step in enumerate(x.split(1, dim=0)):
+            other = y[t : t + 1]
+            other = other * step
+            total = total + other
+        return total
+print(Sums()(torch.rand(3, 3, 2, 1), torch.rand(3)))
+"""
+
+
+def test_what_is_named_for_its_device_is_made_before_it_is_read() -> None:
+    text = fix_text(HOSTED, [RULE], default_options(RULE), unread=True).text
+    assert "torch.vmap" in text
+    exec(text, {})

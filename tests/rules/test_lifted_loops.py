@@ -190,7 +190,7 @@ LIFTED = {
     case.path.stem: (case.path, after)
     for case in cases("before")
     if case.path.stem.startswith("lift_")
-    for after in [next((each for each in (case.after(False), case.after(True)) if each.exists()), None)]
+    for after in [next((each for each in (case.after(True), case.after(False)) if each.exists()), None)]
     if after is not None
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,6 +13,26 @@ import pytest
 from perflint.shim.compiling import compiled
 from perflint.shim.plan import PatchedFile
 from tests.shim.runs import patched, project, python
+
+CELL = """import torch
+from torch import nn
+
+
+class Walk(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(3, 4)
+
+    def forward(self, x: torch.Tensor):
+        h, states = torch.zeros(x.size(0), 4), []
+        for t in range(x.size(1)):
+            h = self.cell(x[:, t], h)
+            states.append(h)
+        return torch.stack(states, dim=1)
+
+
+Walk()(torch.rand(2, 3, 3))
+"""
 
 
 def test_the_off_switch_runs_the_program_unchanged(tmp_path: Path) -> None:
@@ -37,6 +58,19 @@ def test_a_dry_run_says_what_would_be_applied_and_runs_nothing(tmp_path: Path) -
         "crashes.py:16 decode-loop: compute all steps at once (rounding)",
         "loaders: decided on as they are made",
     ]
+
+
+def test_code_that_few_would_write_is_applied_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(CELL)
+    run = patched(tmp_path, "--dry-run", "train.py")
+    assert "train.py:12 decode-loop: compute all steps at once (rounding)" in run.stdout.splitlines()
+    shown = subprocess.run(
+        [sys.executable, "-m", "perflint", "fix", "--isolated", "--no-cache", "train.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert "its fix is code that few would write by hand: --unsafe applies it" in shown.stdout + shown.stderr
 
 
 def test_a_dry_run_says_what_is_left_and_why(tmp_path: Path) -> None:

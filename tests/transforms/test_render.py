@@ -36,7 +36,8 @@ Make = Callable[[ast.Module], list[Operation]]
 
 
 def rewritten(text: str, make: Make) -> str:
-    change = Rewrite(Source(text), tuple(make(ast.parse(text))))
+    program = Program(text)
+    change = Rewrite(program, tuple(make(program.tree)))
     return apply_fixes(text, [Fix("change", Safety.EXACT, change)])
 
 

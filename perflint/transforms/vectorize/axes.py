@@ -240,11 +240,12 @@ def mapped(scope: Scope, node: ast.expr) -> Batched | None:
     steps = [each for each in map(scope.values.get, names) if isinstance(each, Batched)]
     if not names or len(steps) < len(names):
         return None
-    if _may_be_apart(scope, node):
-        scope.draft.changes.add(f"it fails if what {shown(scope.program, node)} reads is not all on one device")
     arguments = new(ast.arguments([], [new(ast.arg(each)) for each in names], None, [], [], None, []))
     function = new(ast.Lambda(arguments, derived(node, dict(_read_there(scope, node)))))
-    given = [each.in_front().code for each in steps]
+    given = _on_one_device(scope, node, {name: each.in_front().code for name, each in zip(names, steps, strict=True)})
+    if given is None:
+        return None
+    scope.draft.oddities.add("torch.vmap")
     call = expression("{torch}.vmap({f})({*steps})", torch=scope.facts.torch, f=function, steps=given)
     is_long = sum(len(ast.unparse(each)) for each in given) > _LONG
     code = in_rows(call, len(steps) if is_long else FIT)
@@ -259,10 +260,20 @@ def _steps(scope: Scope, node: ast.expr) -> Iterator[ast.Name]:
     yield from sorted(names, key=lambda each: (each.lineno, each.col_offset))
 
 
-def _may_be_apart(scope: Scope, node: ast.expr) -> bool:
-    """May a step be a number of the host beside those on the device, as only single numbers may?"""
-    places = {scope.program.value(each).place for each in _steps(scope, node)}
-    return Place.HOST in places and len(places) > 1 and not scope.program.is_host_only
+def _on_one_device(scope: Scope, node: ast.expr, steps: dict[str, ast.expr]) -> list[ast.expr] | None:
+    """All steps of what is combined, those of the host's, of which single numbers need no copy, copied to the others'.
+
+    None where it isn't known where the others are.
+    """
+    hosts = {each.id for each in _steps(scope, node) if scope.program.value(each).place is Place.HOST}
+    others = [name for name in steps if name not in hosts]
+    if not hosts or not others or scope.program.is_host_only:
+        return [*steps.values()]
+    if len(others) > 1:
+        return None
+    there = scope.bound(steps[others[0]])
+    moved = {name: expression("{x}.to({y}.device)", x=code, y=there) for name, code in steps.items()}
+    return [moved[name] if name in hosts else reference(there) for name in steps]
 
 
 def _read_there(scope: Scope, node: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from perflint.analysis.memory.dispatch import is_scripted, may_be_wrapped
-from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import defaults_of
-from perflint.syntax.walk import PlainLoop, elements_of, integer, own_nodes, path_of
-from perflint.transforms.operations import FIT, assignment, expression, in_rows, reference
+from perflint.syntax.walk import PlainLoop, integer, own_nodes, path_of
+from perflint.transforms.operations import FIT, assignment, derived, expression, in_rows, reference, same_code
 from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize import calls, rnns
 from perflint.transforms.vectorize.axes import mapped, pointwise, product
@@ -20,7 +19,16 @@ from perflint.transforms.vectorize.modules import ATTRIBUTES, called_module, che
 from perflint.transforms.vectorize.results import lift_result
 from perflint.transforms.vectorize.rnns import is_left, is_of
 from perflint.transforms.vectorize.scope import Callee, Line, Scope, counter, tensor
-from perflint.transforms.vectorize.values import Batched, Carried, Invariant, Parts, State, Value, is_named
+from perflint.transforms.vectorize.shifted import shifted_in
+from perflint.transforms.vectorize.values import (
+    Batched,
+    Carried,
+    Invariant,
+    Parts,
+    State,
+    Value,
+    is_named,
+)
 
 
 def lift_body(scope: Scope, statements: list[ast.stmt]) -> Iterator[Line]:
@@ -146,16 +154,16 @@ def lift(scope: Scope, node: ast.expr) -> Value:
     try:
         return _by_rule(scope, node)
     except Blocked:
+        del scope.draft.before[before:]
         if (found := mapped(scope, node)) is None:
             raise
-        del scope.draft.before[before:]
         return found
 
 
 def _by_rule(scope: Scope, node: ast.expr) -> Value:
     found = scope.read(node) if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) else None
     if isinstance(found, Carried) and isinstance(node, ast.Name) and node.id in scope.facts.shifted:
-        return _shifted_in(scope, node)
+        return shifted_in(scope, node)
     if found is not None:
         return found
     if isinstance(node, ast.Tuple | ast.List):
@@ -220,43 +228,6 @@ def _subscript(scope: Scope, node: ast.Subscript) -> Value:
     return part_of_step(scope, node, step)
 
 
-# -- loop-carried shifted inputs: the loop-carried value is a step of a given sequence
-
-
-def _shifted_in(scope: Scope, node: ast.Name) -> Batched:
-    """The sequence that `node` walks, shifted by its value from before the loop; raises Blocked."""
-    given = scope.facts.shifted[node.id]
-    steps = replace(scope, values=dict(scope.targets)).lift(given)
-    if not isinstance(steps, Batched) or not scope.facts.torch:
-        raise Blocked(f"the step needs `{node.id}` of the step before", node)
-    first = scope.start(node)
-    if first is None or not (_is_other_step(scope, first, given) or _is_as_large(scope, first, given)):
-        raise Blocked(f"`{node.id}` is not known to have the same shape in the first step as later", node)
-    scope.draft.shifted.add(node.id)
-    before = "{h}" if steps.kept else "{h}.unsqueeze({axis})"
-    # As long as the sequence, also where that has no steps.
-    template = f"{{torch}}.cat(({before}, {{x}}), dim={{axis}})[{':, ' * steps.axis}:-1]"
-    code = expression(template, torch=scope.facts.torch, h=node.id, x=steps.code, axis=steps.axis)
-    return replace(steps, code=code, dense=not steps.axis, fresh=True)
-
-
-def _is_other_step(scope: Scope, first: ast.expr, given: ast.expr) -> bool:
-    if not isinstance(first, ast.Subscript) or not isinstance(given, ast.Subscript):
-        return False
-    one, other = elements_of(first.slice), elements_of(given.slice)
-    if not scope.is_same(first.value, given.value) or len(one) != len(other):
-        return False
-    return all(
-        (integer(a) is not None and counter(scope, b) is not None) or ast.dump(a) == ast.dump(b)
-        for a, b in zip(one, other, strict=True)
-    )
-
-
-def _is_as_large(scope: Scope, first: ast.expr, given: ast.expr) -> bool:
-    one, other = (scope.program.get(Shapes).shape(each) for each in (first, given))
-    return one.rank is not None and one.first == other.first and all(one.first)
-
-
 _DEPTH = 3
 
 
@@ -279,18 +250,36 @@ def _inlined(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Value:
 
 
 def _returned(scope: Scope, node: ast.Call, function: ast.FunctionDef, body: list[ast.stmt]) -> Value:
-    inner = _entered(scope, node, function)
+    inner, given, front = _entered(scope, node, function)
     *statements, last = body
     if not isinstance(last, ast.Return) or last.value is None:
         raise Blocked(f"`{function.name}` does not end by returning what it computes", node)
+    is_same = True
     try:
         for each in statements:
             if not isinstance(each, ast.Assign) or len(each.targets) != 1:
                 raise Blocked(_why(each), each)
+            due, count = _as_written(inner, each.value), len(scope.draft.before)
             scope.draft.before.extend(_assigned(inner, each.targets[0], each.value, each))
-        return inner.lift(last.value)
+            made = [getattr(new, "value", new) for new in scope.draft.before[count:]]
+            is_same = is_same and len(made) == 1 and same_code(made[0], due)
+        due, count = _as_written(inner, last.value), len(scope.draft.before)
+        value = inner.lift(last.value)
     except Blocked as blocked:
         raise Blocked(f"in {shown(scope.program, node.func)}, {blocked}", node) from None
+    if is_same and isinstance(value, Batched) and same_code(value.code, due) and len(scope.draft.before) == count:
+        del scope.draft.before[front:]  # what it does to a step, it does to all of them
+        return replace(value, code=scope.code(node, given))
+    scope.draft.oddities.add("the body of a function")
+    return value
+
+
+def _as_written(inner: Scope, node: ast.expr) -> ast.expr:
+    """The expression of a called function with all steps for each of its tensors."""
+    codes = dict(inner.callee.codes if inner.callee is not None else {})
+    codes |= {name: value.code for name, value in inner.values.items() if isinstance(value, Batched)}
+    names = (part for part in ast.walk(node) if isinstance(part, ast.Name) and part.id in codes)
+    return derived(node, {part: codes[part.id] for part in names})
 
 
 def _chosen(scope: Scope, node: ast.Call, function: ast.FunctionDef, choice: ast.If) -> Batched:
@@ -305,12 +294,13 @@ def _chosen(scope: Scope, node: ast.Call, function: ast.FunctionDef, choice: ast
     codes = [each.in_front().code if isinstance(each, Batched) else each.code for each in given]
     template = f"{{torch}}.vmap({{f}}{where})({{*given}})"
     code = in_rows(expression(template, torch=scope.facts.torch, f=scope.code(node.func), given=codes), FIT)
+    scope.draft.oddities.add("torch.vmap")
     return Batched(code, 0, min(each.least for each in ways), max(each.most for each in ways), own=True)
 
 
 def _ways(scope: Scope, node: ast.Call, function: ast.FunctionDef, choice: ast.If) -> Iterator[Batched]:
     """What each branch of `function` returns, of which all must be lifted, and leave no other trace."""
-    draft, inner, rest = scope.draft, _entered(scope, node, function), list[ast.stmt]([choice])
+    draft, (inner, *_), rest = scope.draft, _entered(scope, node, function), list[ast.stmt]([choice])
     written, marks = len(draft.before), {*draft.changes, *draft.consumed}
     while rest:
         test = rest[0] if len(rest) == 1 and isinstance(rest[0], ast.If) else None
@@ -346,7 +336,8 @@ def _check_callee(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> No
         raise Blocked(f"`{function.name}` does more than compute", node)
 
 
-def _entered(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Scope:
+def _entered(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> tuple[Scope, dict[ast.expr, ast.expr], int]:
+    """The scope of a function that is called, its arguments on all steps, and where the statements for it begin."""
     arguments = function.args
     if arguments.vararg or arguments.kwarg or any(isinstance(each, ast.Starred) for each in node.args):
         raise Blocked(f"`{function.name}` takes any number of arguments", node)
@@ -355,14 +346,16 @@ def _entered(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Scope:
     if scope.program.class_of(function) is not None:
         inner = _with_self(scope, inner, names.pop(0), scope.code(_receiver(scope, node)))
     given, defaults = scope.program.arguments(node, function).given, defaults_of(function)
+    values = {each: scope.lift(each) for each in given.values()}
+    front = len(scope.draft.before)
     for name in [*names, *(each.arg for each in arguments.kwonlyargs)]:
         if name in given:
-            _hand(inner, name, scope.lift(given[name]), function)
+            _hand(inner, name, values[given[name]], function)
         elif isinstance(defaults.get(name), ast.Constant):
             _hand(inner, name, Invariant(defaults[name], 0), function)
         else:
             raise Blocked(f"`{function.name}` gets no `{name}`", node)
-    return inner
+    return inner, {each: value.code for each, value in values.items() if isinstance(value, Batched)}, front
 
 
 def _hand(inner: Scope, name: str, value: Value, function: ast.FunctionDef) -> None:

@@ -167,6 +167,7 @@ def _softmax(scope: Scope, node: ast.Call, value: Batched, axis: int) -> Batched
         value, _ = axis_among(value, axis)
         return value.computed(_with_input(scope, node, value), dense=value.dense)
     value = value.in_front()
+    scope.draft.oddities.add("torch.vmap")
     code = expression("{torch}.vmap({f})({x})", torch=scope.facts.torch, f=scope.code(node.func), x=value.code)
     return value.computed(code, dense=value.dense)
 
@@ -213,6 +214,7 @@ def _lift_loss(scope: Scope, node: ast.Call, values: list[Batched | Invariant]) 
         f=scope.code(node.func),
     )
     call = ast.Call(ast.Name("f"), [each.code for each in steps], node.keywords)
+    scope.draft.oddities.add("torch.vmap")
     reduction = _reduction(keywords, module, is_class=value.kind is Kind.MODULE)
     least, most = _ranks(reduction, values, picks=value.name.endswith(_OF_CLASSES))
     return Batched(in_rows(call_like(call, function), FIT), 0, least, most, own=True)

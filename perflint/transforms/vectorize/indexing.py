@@ -14,7 +14,7 @@ from perflint.analysis.values.operations import operation
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import elements_of, integer, name_called, path_of
-from perflint.transforms.operations import expression, new, plus, reference
+from perflint.transforms.operations import expression, new, plus, reference, same_code
 from perflint.transforms.rewrite import Blocked, shown
 from perflint.transforms.vectorize.modules import check_invariant, invariant
 from perflint.transforms.vectorize.scope import Scope, counter
@@ -176,7 +176,8 @@ def _is_length(scope: Scope, base: ast.expr, axis: int, steps: Range) -> bool:
     if steps.end is not None:
         return scope.is_length(steps.end, base, axis)
     size = scope.program.get(Shapes).shape(base).size(axis)
-    return bool(size) and ast.unparse(steps.stop) == size
+    is_own_size = same_code(steps.stop, expression("{x}.size({axis})", x=scope.code(base), axis=axis))
+    return is_own_size or (bool(size) and ast.unparse(steps.stop) == size)
 
 
 def part_of_step(scope: Scope, node: ast.Subscript, base: Batched) -> Batched:
@@ -221,7 +222,7 @@ def split_of(scope: Scope, node: ast.expr) -> Split | None:
     if call is not node and _may_be_another(scope, call, whole):
         raise Blocked(f"{shown(scope.program, whole)} may be another one than was taken apart", call)
     if isinstance(node, ast.Name):
-        scope.draft.parted.add(node.id)
+        scope.draft.unread.add(node.id)
     return Split(whole, axis, kept=name_called(call) != "unbind")
 
 

@@ -71,6 +71,7 @@ def _append(scope: Scope, node: ast.stmt, path: str, element: ast.expr) -> ast.s
         return statement(f"{path}.extend({{parts}})", parts=parts)
     if not value.own:
         raise Blocked(f"`{path}` keeps views of a given tensor, to which other code may write", node)
+    scope.draft.oddities.add("clones of steps")
     return statement(f"{path}.extend(each.clone() for each in {{parts}})", parts=parts)
 
 
@@ -260,21 +261,35 @@ def stacked(scope: Scope, lines: list[Line]) -> tuple[list[Line], list[Operation
         if start is None or found is None or code is None:
             continue
         at = next(place for place, line in enumerate(lines) if line.statement is each.statement)
-        lines[at] = replace(lines[at], new=(*lines[at].new[:-1], assignment(each.path, code)))
-        operations.append(_unjoined(scope, found.call, each.path))
+        name = _name_of_joined(scope, found.call, each.path)
+        lines[at] = replace(lines[at], new=(*lines[at].new[:-1], assignment(name, code)))
+        scope.draft.final.add(name)
+        operations.append(_unjoined(scope, found.call, name))
         if _is_alone(scope, start):
             operations.append(ReplaceStatements((start,), ()))
-    return lines, [*operations, *_unparted(scope)]
+    return lines, [*operations, *_unneeded(scope)]
 
 
-def _unparted(scope: Scope) -> Iterator[Operation]:
-    """The operations that take away what no more takes a sequence apart."""
-    for name in sorted(scope.draft.parted):
+def _unneeded(scope: Scope) -> Iterator[Operation]:
+    """The operations that take away what gave variables to the loop alone."""
+    for name in sorted(scope.draft.unread):
         parting = scope.program.statement_of(scope.starts(name)[0].node)
         is_plain = isinstance(parting, ast.Assign) and isinstance(parting.targets[0], ast.Name)
         reads = (use for use in scope.uses(name) if use not in scope.facts.inside and isinstance(use.ctx, ast.Load))
         if is_plain and not any(reads) and _is_alone(scope, parting) and not scope.graph.is_shared(name):
             yield ReplaceStatements((parting,), ())
+
+
+def _name_of_joined(scope: Scope, call: ast.Call, path: str) -> str:
+    """The variable for what a list was joined to: the list's own, or that of the statement behind the loop."""
+    loop, joining = scope.facts.loop, scope.program.statement_of(call)
+    block = scope.program.block_of(loop)
+    is_next = joining in block and block.index(joining) == block.index(loop) + 1
+    if not is_next or not isinstance(joining, ast.Assign) or joining.value is not call:
+        return path
+    names = {each.id for each in scope.facts.inside if isinstance(each, ast.Name)}
+    targets = [each.id for each in joining.targets if isinstance(each, ast.Name) and each.id not in names]
+    return targets[0] if len(targets) == len(joining.targets) == 1 else path
 
 
 def _unjoined(scope: Scope, call: ast.Call, path: str) -> Operation:
@@ -317,7 +332,16 @@ def _joined_at(scope: Scope, value: Batched, found: TorchCall) -> ast.expr | Non
     reduced = operation(scope.program, scope.program.parent(around or found.call) or found.call)
     if reduced is not None and reduced.tensor is found.call and _is_total(reduced):
         return value.code
+    if value.own and _is_only_read(scope, found.call):
+        value = replace(value, fresh=True)
     return _joined(scope, value, found.joined_axis, is_cat=found.name == "cat")
+
+
+def _is_only_read(scope: Scope, joined: ast.Call) -> bool:
+    """Does nobody write to the joined tensor, here or where it may go?"""
+    points = scope.program.get(Memory).points_to(scope.facts.loop)
+    places = points.of(joined)
+    return bool(places) and not (places & points.escaping() or any(each.reaches(places) for each in points.writes))
 
 
 def _is_total(call: TorchCall) -> bool:
@@ -346,6 +370,7 @@ def _apart(scope: Scope, value: Batched) -> ast.expr | None:
     if value.dense:
         return expression("{x}.clone()", x=value.code)
     template = "{x}.clone(memory_format={torch}.contiguous_format)"
+    scope.draft.oddities.add("a layout in memory")
     return expression(template, x=value.code, torch=scope.facts.torch) if scope.facts.torch else None
 
 

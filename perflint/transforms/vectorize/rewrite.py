@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,6 +31,7 @@ from perflint.transforms.operations import (
     new,
     number,
     same_code,
+    standing_for,
 )
 from perflint.transforms.remedy import Remedy
 from perflint.transforms.rewrite import Blocked, check_alone, of_torch, rewrite, shown
@@ -41,6 +41,7 @@ from perflint.transforms.vectorize.modules import intercepts, is_told_by_class
 from perflint.transforms.vectorize.peel import peeled
 from perflint.transforms.vectorize.results import check_apart, stacked
 from perflint.transforms.vectorize.scope import Line, Scope, placed, scope_of, written_paths
+from perflint.transforms.vectorize.tidy import is_intricate, tidied
 from perflint.transforms.vectorize.values import Batched, Induction, Parts, State, picked
 
 _PLAIN = (ast.Constant, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not, ast.Compare, ast.cmpop, ast.expr_context)
@@ -60,10 +61,11 @@ class Vectorized:
     others: tuple[Operation, ...]
     title: str
     safety: Safety
+    is_awkward: bool
 
     def fix(self, program: Program, loop: PlainLoop, title: str = "") -> Fix:
         change = rewrite(program, ReplaceStatements((loop,), self.statements), *self.others)
-        return Fix(title or self.title, self.safety, change)
+        return Fix(title or self.title, self.safety, change, is_awkward=self.is_awkward)
 
 
 def vectorize(program: Program, loop: PlainLoop) -> Vectorized:
@@ -73,17 +75,47 @@ def vectorize(program: Program, loop: PlainLoop) -> Vectorized:
     lines = [*lift_body(scope, loop.body)]
     lines, others = stacked(scope, lines)
     lines += [Line(loop.body[-1], (each,)) for each in _last_values(scope)]
-    lines = [*_without_copies(program, lines)]
+    lines = tidied(scope, lines)
     check_alone(program, loop)
     safety = Safety.BEHAVIOUR if scope.draft.changes else Safety.ROUNDING
     title = "; ".join(["compute all steps at once", *sorted(scope.draft.changes)])
-    return Vectorized(tuple(placed(lines)), tuple(others), title, safety)
+    is_awkward = bool(scope.draft.oddities) or any(is_intricate(each) for line in lines for each in line.new)
+    return Vectorized(tuple(placed(lines)), tuple(others), title, safety, is_awkward)
 
 
 def vectorize_where(program: Program, loop: PlainLoop, test: ast.expr, own: PlainLoop) -> Vectorized:
     both = ast.copy_location(ast.If(located(test, loop), [own], [copy.deepcopy(loop)]), loop)
     made = vectorize(program.with_statements(loop, [both]), own)
-    return replace(made, statements=(new(ast.If(test, list(made.statements), [copy.deepcopy(loop)])),))
+    body = [*_other_way(program, loop.body, test)]
+    assert isinstance(loop, ast.For)  # which alone is vectorized
+    other = standing_for(new(ast.For(loop.target, loop.iter, body, [])), loop, head=True)
+    at_once = [standing_for(each, loop, last=loop.lineno - 1) for each in made.statements]  # its comments stay with it
+    return replace(made, statements=(new(ast.If(test, at_once, [other])),))
+
+
+def _other_way(program: Program, block: Sequence[ast.stmt], test: ast.expr) -> Iterator[ast.stmt]:
+    """The statements where the answer to `test` is no."""
+    for each in block:
+        asked = each.test if isinstance(each, ast.If) else None
+        is_taken = asked is not None and (same_code(asked, negated(test)) or same_code(negated(asked), test))
+        if isinstance(each, ast.If) and (is_taken or same_code(each.test, test)) and not _has_comments(program, each):
+            yield from _other_way(program, each.body if is_taken else each.orelse, test)
+        elif asked is None and (
+            parts := {**_answers(each, test, answer=False), **_answers(each, negated(test), answer=True)}
+        ):
+            yield standing_for(derived(each, parts), each)
+        else:
+            yield each
+
+
+def _answers(node: ast.AST, test: ast.expr, *, answer: bool) -> dict[ast.expr, ast.expr]:
+    asked = (each for each in ast.walk(node) if isinstance(each, ast.IfExp) and same_code(each.test, test))
+    return {each: each.body if answer else each.orelse for each in asked}
+
+
+def _has_comments(program: Program, node: ast.stmt) -> bool:
+    lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    return any("#" in program.source.line_text(line) for line in lines)
 
 
 def _check_around(program: Program, loop: PlainLoop) -> None:
@@ -98,27 +130,6 @@ def _check_around(program: Program, loop: PlainLoop) -> None:
     owner = program.class_of(function) if function else None
     if owner is not None and intercepts(owner):
         raise Blocked(f"`{owner.node.name}` says itself what its attributes are", loop)
-
-
-def _without_copies(program: Program, lines: list[Line]) -> Iterator[Line]:
-    """`lines` with what a function made under a new name as the caller's at once: `h_ = f(x); h = h_`."""
-    read = Counter(part.id for line in lines for each in line.new for part in _loads(each))
-    for line in lines:
-        made, last = (None, None, *line.new)[-2:]
-        name = last.value.id if isinstance(last, ast.Assign) and isinstance(last.value, ast.Name) else ""
-        if not name or not isinstance(made, ast.Assign) or path_of(made.targets[0]) != name:
-            yield line
-            continue
-        first = line.new[:-1]
-        again = read[name] - 1 - sum(part.id == name for each in first for part in _loads(each))
-        if name not in program.names and not again:
-            assert isinstance(last, ast.Assign)
-            line = replace(line, new=(*first[:-1], new(ast.Assign(last.targets, made.value))))
-        yield line
-
-
-def _loads(node: ast.AST) -> Iterator[ast.Name]:
-    return (each for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load))
 
 
 def _last_values(scope: Scope) -> Iterator[ast.stmt]:
@@ -171,6 +182,7 @@ def _peeled(program: Program, loop: PlainLoop) -> Fix | None:
     if parts.tests is not None:
         is_first, are_others = parts.tests
         code = new(ast.If(is_first, parts.first, [])), new(ast.If(are_others, [*made.statements], []))
+        made = replace(made, is_awkward=True)
     return replace(made, statements=code).fix(program, loop)
 
 
@@ -192,10 +204,7 @@ class _Answered(ast.NodeTransformer):
     def visit(self, node: ast.AST) -> Any:
         """What is left of a statement; conditional expressions by the test become their part."""
         if isinstance(node, ast.expr):
-            asked = (
-                each for each in ast.walk(node) if isinstance(each, ast.IfExp) and same_code(each.test, self._test)
-            )
-            return derived(node, {each: each.body if self._answer else each.orelse for each in asked})
+            return derived(node, _answers(node, self._test, answer=self._answer))
         return super().visit(node)
 
     def visit_If(self, node: ast.If) -> Any:

@@ -118,6 +118,7 @@ def lift_cell(scope: Scope, node: ast.Call) -> tuple[tuple[ast.stmt, ...], State
     names = (f"{paths[0]}[0]", f"{paths[0]}[1]") if is_pair else paths
     if len(names) != (2 if module.name == "LSTMCell" else 1):
         raise Blocked("the Cell's state is no plain name", node)
+    scope.draft.oddities.add("a function of Cells' weights")
     code, axis = _cell_call(scope, node, module, paths, names)
     outputs = Batched(reference(scope.draft.outputs_of(paths[0])), axis, 2, 2, own=True)
     last = expression("{x}.clone()", x=picked(outputs.code, axis, number(-1)))

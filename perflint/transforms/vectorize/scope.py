@@ -57,20 +57,22 @@ class Draft:
     """What the new statements have come to so far; the loop and all functions that it calls add to the same one.
 
     `before` are statements that the next one needs before it; `changes` what becomes different besides rounding;
+    `oddities` what few would write by hand;
     `consumed` the states that RNNs were given; `shifted` the names that were read one step late; `final` what has its
     last value after the new statements already; `outputs` the names of what Cells put out, by the path of their state;
-    `lists` are the lists of results, `parted` those of the steps that a sequence was taken apart into.
+    `lists` are the lists of results, `unread` the variables from before the loop that its steps need no more.
     """
 
     taken: Taken
     before: list[ast.stmt] = field(default_factory=list)
     changes: set[str] = field(default_factory=set)
+    oddities: set[str] = field(default_factory=set)
     consumed: set[str] = field(default_factory=set)
     shifted: set[str] = field(default_factory=set)
     final: set[str] = field(default_factory=set)
     outputs: dict[str, str] = field(default_factory=dict)
     lists: list[Appended] = field(default_factory=list)
-    parted: set[str] = field(default_factory=set)
+    unread: set[str] = field(default_factory=set)
 
     def outputs_of(self, path: str) -> str:
         if path not in self.outputs:
