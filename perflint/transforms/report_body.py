@@ -10,6 +10,7 @@ import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from perflint import torch_ops
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import GradMode, Program
@@ -212,7 +213,8 @@ class ReportBody:
 
     def _read(self, node: ast.expr, base: ast.expr, *, is_number: bool) -> None:
         links = self._links(node)
-        is_tensor = not {"item", "numpy", "tolist", *_CONVERSIONS} & {*links}
+        reads = [each for each in links if each in _CONVERSIONS or torch_ops.does(each, "to_host")]
+        is_tensor = reads[:1] == ["cpu"]
         is_linked = {"detach", "data"} & {*links} or self.program.grad_mode(node, callers=False) is GradMode.OFF
         if is_tensor and not is_number and not is_linked:
             raise Blocked(f"{shown(self.program, node)} is shown as a tensor, which may tell its graph: detach it")
@@ -222,7 +224,7 @@ class ReportBody:
         is_whole = is_number and "int" not in links
         while not is_whole and links and links[0] in _CONVERSIONS and isinstance(node, ast.Call):
             node, links = node.args[0], links[1:]
-        reads = [each for each in links if each in ("item", "tolist", "numpy", "cpu")]
+        reads = [each for each in links if each in reads and each not in _CONVERSIONS]
         self._values.append(_Value(node, base, "item" if is_whole or not reads else reads[0]))
 
     def _links(self, node: ast.expr) -> list[str]:
@@ -342,10 +344,8 @@ def _codes(node: ast.expr) -> list[str]:
 
 
 def _fields(call: ast.Call) -> set[str]:
-    func = call.func
-    if not isinstance(func, ast.Attribute) or func.attr != "format" or not isinstance(func.value, ast.Constant):
-        return set()
-    return set(_numbered(str(func.value.value)))
+    template = getattr(call.func, "value", None)
+    return set(_numbered(str(template.value))) if _is_format(call.func) and isinstance(template, ast.Constant) else set()
 
 
 def _numbered(template: str) -> Iterator[str]:
