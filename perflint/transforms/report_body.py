@@ -344,8 +344,8 @@ def _codes(node: ast.expr) -> list[str]:
 
 
 def _fields(call: ast.Call) -> set[str]:
-    template = getattr(call.func, "value", None)
-    return set(_numbered(str(template.value))) if _is_format(call.func) and isinstance(template, ast.Constant) else set()
+    text = getattr(getattr(call.func, "value", None), "value", "")
+    return set(_numbered(str(text))) if _is_format(call.func) else set()
 
 
 def _numbered(template: str) -> Iterator[str]:
