@@ -114,14 +114,13 @@ def _deferred(program: Program, statement: ast.stmt) -> Late | None:
     values += [each.value for each in call.keywords]
     terms = list[ast.Name]()
     for each in values:  # and what is added to them
+        tensor = each.value if isinstance(each, ast.Attribute) and torch_ops.does(each.attr, "to_host") else each
         if isinstance(each, ast.Tuple):
             values += each.elts
         elif isinstance(each, ast.Call) and program.qualified(each.func) == "builtins.len":
             values += each.args
-        elif isinstance(each, ast.Attribute) and torch_ops.does(each.attr, "to_host"):
-            values.append(each.value)
-        elif isinstance(each, ast.Name):
-            terms.append(each)
+        elif isinstance(tensor, ast.Name):
+            terms += [tensor] if tensor is not each or _is_tensor(program, tensor) else []
         elif not isinstance(each, ast.Constant) and not (isinstance(each, ast.Attribute) and _is_steady(program, each)):
             return None
     return Late(statement, (), tuple(terms)) if isinstance(report, ast.Lambda) or path_of(report) else None
