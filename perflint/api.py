@@ -53,7 +53,8 @@ from perflint.analysis.ir.occurrences import (
     variable_of,
 )
 from perflint.analysis.links import Likelihood, Says, Summary
-from perflint.analysis.loops.repeats import filled_mask, parameter_update, walked_batch
+from perflint.analysis.loops.parameters import parameter_update
+from perflint.analysis.loops.repeats import filled_mask, walked_batch
 from perflint.analysis.made import Made, made_on_host, moved_made
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.consumers import reading

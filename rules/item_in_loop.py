@@ -44,7 +44,8 @@ for i in range(len(ids_list)):
 What is only printed or logged needs no wait, either (`later` is of `perflint.runtime.reports`):
 
 ```python
-    later(lambda loss, step=step: print(f"{step}: {loss.item():.4f}"), loss)
+    later(print, "loss", loss.item)
+    later(lambda step, loss: print(f"{step}: {loss:.4f}"), step, loss.item)
 ```
 
 Values that control flow or host arithmetic need in every iteration have no such form: report every few steps, pass the
@@ -75,9 +76,9 @@ and was computed from device tensors is a tensor, and that all additions to one 
 
 What goes to `print`, `sys.stdout.write`, `logging`, a bar of tqdm or a scalar of a summary writer, and nowhere else, is
 handed to `perflint.runtime.reports.later`: `exact`, and a candidate that waits for `--unsafe`, because the program then
-depends on perflint-torch. The call stays as it is, in a lambda, or a function where that would be long: its tensors are
-copied to the host without waiting, and it runs when they have arrived, in order, at most 32 reports behind.
-Numbers, strings and what is read of other objects are bound when it is deferred. All outstanding reports are made
+depends on perflint-torch. It is given the same function with the same values, and for a text a lambda that fills it:
+tensors are copied to the host without waiting, and it runs when they have arrived, in order, at most 32 reports behind.
+Numbers, strings and what is read of other objects are those of the call. All outstanding reports are made
 before anything else is written to the same stream, log, bar or writer, before another program starts, before an
 exception ends the program, and at exit; what can't be copied, or watched for other output, is reported at once. Other
 statements that print in every iteration are deferred with it. A clock that the loop reads no longer waits for the

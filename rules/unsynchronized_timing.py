@@ -3,9 +3,8 @@
 ## What it does
 
 Reports the second of two reads of the host's clock, of which the difference is taken, where the code between them
-launches work on the device and nothing behind that waits for it. Left alone are regions that read a result
-(`loss.item()`, `.cpu()`, printing), loops that copy each batch to the device, which waits, too, what ends in calls that
-are not known, and clocks that time one step of a loop to its next.
+launches work on the device and nothing behind that waits for it. Left alone are regions that read a result, loops that
+copy each batch to the device, which waits, too, calls that are not known, and clocks from one step to the next.
 
 ## Why it is slow
 
@@ -16,9 +15,8 @@ long it took to launch them; the time that they take shows up where the host wai
 
 ```python
 start = time.perf_counter()
-for _ in range(100):
-    model(x)
-print((time.perf_counter() - start) / 100)
+model(x)
+print(time.perf_counter() - start)
 ```
 
 ## Use instead
@@ -26,10 +24,9 @@ print((time.perf_counter() - start) / 100)
 ```python
 torch.cuda.synchronize()
 start = time.perf_counter()
-for _ in range(100):
-    model(x)
+model(x)
 torch.cuda.synchronize()
-print((time.perf_counter() - start) / 100)
+print(time.perf_counter() - start)
 ```
 
 ## Fix safety
@@ -47,13 +44,14 @@ from perflint.api import Finding, Kind, Options, Place, Program, Rule, Severity
 
 _CLOCKS = frozenset(f"time.{each}" for each in "time perf_counter monotonic clock time_ns perf_counter_ns".split())
 _CLOCKS |= {"timeit.default_timer"}
-_OF_TRAINING = frozenset({"zero_grad", "train", "eval", "append", "set_epoch", "step"})
+_OF_TRAINING = frozenset("zero_grad train eval append set_epoch step parameters".split())
 _WAITS = frozenset({"synchronize", "wait", "join", "barrier", "spawn", "numpy", "elapsed_time", "block_until_ready"})
-_TELLS = ("waits", "unknown")
+_TELLS, _LAUNCHES = ("waits", "unknown"), frozenset({"computes", "launches"})
 _HARMLESS = ("builtins.", "math.", "time.", "torch.", "numpy.", "contextlib.")
 _MESSAGE = (
     "the device may not have computed yet what is timed here: call torch.cuda.synchronize() before the clock is read"
 )
+_BLOCKED = "waiting costs time, too, where this isn't a benchmark"
 
 
 class UnsynchronizedTiming(Rule):
@@ -63,22 +61,18 @@ class UnsynchronizedTiming(Rule):
     triggers = ("time()", "clock()", "perf_counter", "monotonic", "time_ns()", "default_timer")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        is_left_alone = program.is_test or not program.may_use_device
-        for difference in () if is_left_alone else program.of_type(ast.BinOp):
+        is_checked = program.may_use_device and not program.is_test
+        for difference in program.of_type(ast.BinOp) if is_checked else ():
             ends = _reads(program, difference.left) if isinstance(difference.op, ast.Sub) else []
             starts = _reads(program, difference.right) if ends else []
-            if len(ends) != 1 or len(starts) != 1:
-                continue
-            region = _between(program, starts[0], ends[0])
+            region = _between(program, starts[0], ends[0]) if len(starts) == len(ends) == 1 else ()
             if region and _is_computing(program, region) and _is_read(program, difference):
-                blocked = "waiting costs time, too, where this isn't a benchmark"
-                yield self.finding(program.span(ends[0]), _MESSAGE, kind="clock", blocked=blocked)
+                yield self.finding(program.span(ends[0]), _MESSAGE, kind="clock", blocked=_BLOCKED)
 
 
 def _is_read(program: Program, difference: ast.BinOp) -> bool:
-    statement = program.statement_of(difference)
+    statement, scope = program.statement_of(difference), program.function_of(difference) or program.tree
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-    scope = program.function_of(difference) or program.tree
     return not isinstance(target, ast.Name) or len(api.occurrences(scope, target.id)) > 1
 
 
@@ -99,30 +93,38 @@ def _between(program: Program, start: ast.Call, end: ast.Call) -> Sequence[ast.s
     while last not in block and isinstance(branch := program.parent(last), ast.If):
         last, inner = branch, [*program.block_of(last)[: program.block_of(last).index(last)], *inner]
     is_in_order = first is not last and last in block and block.index(first) < block.index(last)
-    nodes, start_of_end = [*ast.walk(program.statement_of(end))], program.span(end)[0]
-    earlier = (each for each in nodes if isinstance(each, ast.Call) and program.span(each)[1] < start_of_end)
-    if not is_in_order or _shows(program, nodes[:1]) or any(_done(program, each) in _TELLS for each in earlier):
+    now, start_of_end = program.statement_of(end), program.span(end)[0]
+    earlier = (each for each in ast.walk(now) if isinstance(each, ast.Call) and program.span(each)[1] < start_of_end)
+    if not is_in_order or _shows(program, now) or any(_done(program, each) in _TELLS for each in earlier):
         return ()
     return [*block[block.index(first) + 1 : block.index(last)], *inner]
 
 
-def _shows(program: Program, nodes: Sequence[ast.AST]) -> bool:
-    inner = [each for node in nodes for each in ast.walk(node)]
-    read = [each.value for each in inner if isinstance(each, ast.FormattedValue)]
-    read += [each.test for each in inner if isinstance(each, ast.If | ast.While | ast.IfExp)]
+def _shows(program: Program, statement: ast.stmt) -> bool:
+    read = [each.value for each in ast.walk(statement) if isinstance(each, ast.FormattedValue)]
+    read += [each.test for each in ast.walk(statement) if isinstance(each, ast.If | ast.While | ast.IfExp)]
     return any(program.value(each).on_device for each in read)
 
 
 def _is_computing(program: Program, region: Sequence[ast.stmt]) -> bool:
-    """Is it sure that work is launched in the region, and that nothing behind it waits for it?"""
+    """Is it sure that work is launched, and nothing behind it waits, by one way through what is chosen by `if`?"""
+    parts = [(each.orelse if isinstance(each, ast.If) else (), [each]) for each in region]
+    launching = [other if _LAUNCHES.intersection(_done_in_order(program, other)) else one for other, one in parts]
+    return any(_launches_last(program, way) for way in (region, [each for part in launching for each in part]))
+
+
+def _done_in_order(program: Program, nodes: Sequence[ast.AST]) -> list[str]:
+    calls = [each for node in nodes for each in ast.walk(node) if isinstance(each, ast.Call)]
+    return [_done(program, each) for each in sorted(calls, key=lambda each: program.span(each)[1])]
+
+
+def _launches_last(program: Program, region: Sequence[ast.stmt]) -> bool:
     is_computing = has_waited = False
     for statement in region:
-        nodes = list(ast.walk(statement))
-        calls = sorted((each for each in nodes if isinstance(each, ast.Call)), key=lambda each: program.span(each)[1])
-        done = [_done(program, each) for each in calls]  # in the order in which they run
+        done = _done_in_order(program, [statement])
         waits = [at for at, each in enumerate(done, 1) if each in _TELLS]
-        if waits or _shows(program, [statement]):
-            if any(isinstance(each, api.LOOPS) for each in nodes):
+        if waits or _shows(program, statement):
+            if any(isinstance(each, api.LOOPS) for each in ast.walk(statement)):
                 return False  # most of what is timed is waited for
             is_computing, has_waited, done = False, True, done[waits[-1] :] if waits else []
         is_computing |= "computes" in done or ("launches" in done and not has_waited)
@@ -130,7 +132,7 @@ def _is_computing(program: Program, region: Sequence[ast.stmt]) -> bool:
 
 
 def _done(program: Program, call: ast.Call) -> str:
-    """What a call does to the queue of the device: launches work, computes much, waits, nothing, or unknown."""
+    """One of: launches work, computes much, waits, nothing, or unknown."""
     name, operation = program.qualified(call.func), api.operation(program, call)
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     owner = program.value(call.func.value).kind if isinstance(call.func, ast.Attribute) else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from operator import is_
 from pathlib import Path, PurePath
-from types import CodeType, FunctionType
+from types import BuiltinMethodType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -34,23 +34,23 @@ _BAR = ("display", "close", "reset", "set_postfix", "set_postfix_str", "set_desc
 _WRITER = ("flush", "close")  # and all that adds
 
 
-def later(function: Callable[..., object], *values: Any) -> None:
-    """Call `function(*values)` as soon as the values of device tensors have arrived on the host, without waiting.
+def later(function: Callable[..., object], /, *values: Any, **named: Any) -> None:
+    """Call `function(*values, **named)` as soon as the values of device tensors have arrived, without waiting.
 
-    Meant for output: `print`, `logging`, progress bars, summary writers. `values` are tensors, and lists, tuples and
-    dictionaries of such; the function is given copies on the host, detached, of what they hold now. Numbers, strings
-    and the like come as defaults of its parameters, `lambda loss, step=step: print(step, loss.item())`; lists, tuples,
-    dictionaries and arrays among them are copied. Further calls of `later`, ten times a second, call the functions
-    whose values have arrived, in order and at most 32 calls behind. All are called before anything else is written to
-    `sys.stdout`, `sys.stderr`, a log, or the bar or writer that one of them uses, and before one of these streams is
-    read or a log changed; before a process is started or forked, before an exception ends the program, and at exit; not
-    where `os._exit` or a signal ends it. `sys.stdout`, `sys.stderr` and the time of log records are those of the call
-    of `later`. Errors are raised where the function runs. The function is called at once, behind all outstanding ones,
-    where no value is on a device or one is of a type that may change and isn't known here, where a stream or a log's
-    handler is of another class than Python's, in other threads than the main one, and while a CUDA graph is captured or
-    a function traced.
+    Meant for output: `print`, `logging`, progress bars, summary writers. What a tensor gives by a method is written
+    without its call, `later(print, step, loss.item)`, and read when a copy of what the tensor holds now is on the host;
+    so it is in lists, tuples and dictionaries, which are copied, as arrays are. What else is made of it is made by the
+    function, `later(lambda step, loss: print(f"{step}: {loss:.4f}"), step, loss.item)`. Further calls of `later`, ten
+    times a second, call the functions whose values have arrived, in order and at most 32 calls behind. All are called
+    before anything else is written to `sys.stdout`, `sys.stderr`, a log, or the bar or writer that one of them uses,
+    and before one of these streams is read or a log changed; before a process is started or forked, before an exception
+    ends the program, and at exit; not where `os._exit` or a signal ends it. `sys.stdout`, `sys.stderr` and the time of
+    log records are those of the call of `later`. Errors are raised where the function runs. The function is called at
+    once, behind all outstanding ones, where no value is on a device or one is of a type that may change and isn't known
+    here, as tensors themselves are, where a stream or a log's handler is of another class than Python's, in other
+    threads than the main one, and while a CUDA graph is captured or a function traced.
     """
-    _reports.add(function, values)
+    _reports.add(function, values, named)
 
 
 def flush() -> None:
@@ -63,11 +63,12 @@ class _Unknown(Exception):
 
 @dataclass(slots=True)
 class _Report:
-    """A call to be made when the `copies` have arrived, as if made by `caller` at `time` with these streams."""
+    """A call to be made when the `copies` have arrived, as if made at `time` with these streams; `caller` logs."""
 
     function: Callable[..., object]
     caller: str
     values: tuple[Any, ...]
+    named: dict[str, Any]
     copies: list[torch.Event]
     time: float
     streams: tuple[Any, Any]
@@ -84,7 +85,7 @@ class _Report:
         sys.stdout, sys.stderr = self.streams
         logging.setLogRecordFactory(signed)
         try:
-            _named(self.function, self.caller)(*self.values)
+            _call(self.function, self.caller, self.values, self.named)
         finally:
             sys.stdout, sys.stderr = streams
             logging.setLogRecordFactory(make)
@@ -101,37 +102,36 @@ class _Reports:
         self._files = set[Path]()
         self._writers: tuple[object, ...] = ()  # the streams and handlers of the last report
 
-    def add(self, function: Callable[..., object], values: tuple[Any, ...]) -> None:
+    def add(self, function: Callable[..., object], values: tuple[Any, ...], named: dict[str, Any]) -> None:
         caller = sys._getframe(2).f_code.co_name
         if self._running or not self._is_here() or torch._C._is_tracing():
-            _named(function, caller)(*values)
-        elif not self._takes(function, caller, values):
+            _call(function, caller, values, named)
+        elif not self._takes(function, caller, values, named):
             self.flush()
-            _named(function, caller)(*values)
+            _call(function, caller, values, named)
         elif len(self._queue) > _MOST or self._queue[-1].time - self._looked >= _PACE:
             self._looked = self._queue[-1].time
             self.flush(_MOST)
 
-    def _takes(self, function: Callable[..., object], caller: str, values: tuple[Any, ...]) -> bool:
+    def _takes(
+        self, function: Callable[..., object], caller: str, values: tuple[Any, ...], named: dict[str, Any]
+    ) -> bool:
         """Put a call off, if possible; this runs in each step, so every microsecond counts."""
-        devices, given = set[torch.device](), list[Any]()
-        defaults = getattr(function, "__defaults__", None) or ()
+        devices, held, owner = set[torch.device](), list[Any](), getattr(function, "__self__", None)
+        if not _PLAIN.issuperset(map(type, getattr(function, "__defaults__", None) or ())):
+            return False
         try:
-            copies = tuple([_snapshot(each, devices) for each in values])
-            if not _PLAIN.issuperset(map(type, defaults)):
-                if not isinstance(function, FunctionType):  # a method of something, with its defaults
-                    return False
-                defaults = tuple([_snapshot(each, None) for each in defaults])
-                given = [each for each in defaults if type(each) not in _PLAIN]
-                function = FunctionType(
-                    function.__code__, function.__globals__, function.__name__, defaults, function.__closure__
-                )
+            if owner is not None and not isinstance(owner, ModuleType | type):
+                held.append(_writer(owner))
+            copies = tuple([_snapshot(each, devices, held) for each in values])
+            others = {name: _snapshot(each, devices, held) for name, each in named.items()} if named else named
         except _Unknown:
             return False
-        if not (devices or self._queue) or not self._watches(function, given):
+        handlers = _handlers(function, held)
+        if not (devices or self._queue) or not self._watches(held, handlers):
             return False
-        events = [_recorded(device) for device in devices]
-        self._queue.append(_Report(function, caller, copies, events, time.time(), (sys.stdout, sys.stderr)))
+        events, caller = [_recorded(device) for device in devices], caller if handlers else ""
+        self._queue.append(_Report(function, caller, copies, others, events, time.time(), (sys.stdout, sys.stderr)))
         return True
 
     def flush(self, most: int = 0) -> None:
@@ -174,11 +174,10 @@ class _Reports:
     def _is_log(self, path: object) -> bool:
         return isinstance(path, str | PurePath) and Path(path).resolve() in self._files
 
-    def _watches(self, function: Callable[..., object], given: Sequence[Any]) -> bool:
+    def _watches(self, held: Sequence[Any], handlers: tuple[logging.Handler, ...]) -> bool:
         """Can all that the function may write to be kept from others until it has?"""
-        if given and not all(self._guards(each, _guarded(each)) for each in given):
+        if held and not all(self._guards(each, _guarded(each)) for each in held):
             return False
-        handlers = _handlers(function, given)
         streams = (sys.stdout, sys.stderr, *[getattr(each, "stream", None) for each in handlers])
         writers = (*streams, *handlers)
         is_same = len(writers) == len(self._writers) and all(map(is_, writers, self._writers))
@@ -221,7 +220,7 @@ class _Reports:
 
 
 def _named(function: Callable[..., object], name: str) -> Callable[..., object]:
-    if not isinstance(function, FunctionType) or function.__name__ != _LAMBDA:
+    if not name or not isinstance(function, FunctionType) or function.__name__ != _LAMBDA:
         return function
     code = _named_code(function.__code__, name)
     named = FunctionType(code, function.__globals__, name, function.__defaults__, function.__closure__)
@@ -234,26 +233,45 @@ def _named_code(code: CodeType, name: str) -> CodeType:
     return code.replace(co_name=name)
 
 
-def _snapshot(value: Any, devices: set[torch.device] | None) -> Any:
-    """`value` as it is now, on the host; raises _Unknown.
-
-    Tensors' devices are added to `devices`; without these it may hold no tensors, whose copies print differently.
-    """
+def _snapshot(value: Any, devices: set[torch.device], held: list[Any]) -> Any:
+    """`value` as it is now, on the host; raises _Unknown. Devices that are read, and what may write, are added."""
     kind = type(value)
     if kind in _PLAIN:
         return value
-    if kind in (Tensor, Parameter) and devices is not None:
-        return _copied(value, devices)
+    if kind is BuiltinMethodType and type(value.__self__) in (Tensor, Parameter):
+        return getattr(_copied(value.__self__, devices), value.__name__)
     if kind in (list, tuple):
-        return kind([_snapshot(each, devices) for each in value])
+        return kind([_snapshot(each, devices, held) for each in value])
     if kind is dict:
-        return {key: _snapshot(each, devices) for key, each in value.items()}
+        return {key: _snapshot(each, devices, held) for key, each in value.items()}
     if kind.__module__ == "numpy" and kind.__name__ == "ndarray" and not value.dtype.hasobject:
         return value.copy()
     is_plain = kind.__module__ in _PLAIN_MODULES and kind.__hash__ is not None
-    if is_plain or isinstance(value, PurePath | logging.Logger) or _guarded(value):
+    if not is_plain and not isinstance(value, PurePath):
+        held.append(_writer(value))
+    return value
+
+
+def _writer(value: Any) -> Any:
+    if isinstance(value, logging.Logger) or value is sys.stdout or value is sys.stderr or _guarded(value):
         return value
     raise _Unknown
+
+
+def _call(function: Callable[..., object], caller: str, values: tuple[Any, ...], named: dict[str, Any]) -> None:
+    _named(function, caller)(*map(_read, values), **{name: _read(each) for name, each in named.items()})
+
+
+def _read(value: Any) -> Any:
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is BuiltinMethodType and isinstance(tensor := value.__self__, Tensor):
+        is_plain = tensor.is_cpu and not tensor.requires_grad
+        return value() if is_plain else getattr(tensor.detach().cpu(), value.__name__)()
+    if kind in (list, tuple):
+        return kind([_read(each) for each in value])
+    return {key: _read(each) for key, each in value.items()} if kind is dict else value
 
 
 def _copied(tensor: Tensor, devices: set[torch.device]) -> Tensor:
@@ -290,12 +308,12 @@ def _guarded(value: object) -> tuple[str, ...]:
     return ()
 
 
-def _handlers(function: Callable[..., object], given: Sequence[Any]) -> tuple[logging.Handler, ...]:
-    held = list(given)
+def _handlers(function: Callable[..., object], held: Sequence[Any]) -> tuple[logging.Handler, ...]:
+    used = [*held]
     if isinstance(function, FunctionType):
-        held += map(function.__globals__.get, function.__code__.co_names)
+        used += map(function.__globals__.get, function.__code__.co_names)
     found = list[logging.Handler]()
-    for each in held:
+    for each in used:
         log = logging.root if each is logging else each
         while isinstance(log, logging.Logger):
             found += log.handlers

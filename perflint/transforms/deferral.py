@@ -16,12 +16,11 @@ from perflint.syntax.walk import own_nodes
 from perflint.transforms import host_code
 from perflint.transforms.capture.captured import COMPILERS, DISTRIBUTION, handed_over
 from perflint.transforms.host_code import is_output, name_of_library, reads_device, writes_streams
-from perflint.transforms.operations import FIT, Operation, ReplaceStatements, apart, in_rows, new, reference, statement
+from perflint.transforms.operations import FIT, Operation, ReplaceStatements, in_rows, new, reference
 from perflint.transforms.report_body import ReportBody
-from perflint.transforms.rewrite import Blocked, check_alone, importing, rewrite, shown, taken_around
+from perflint.transforms.rewrite import Blocked, check_alone, importing, rewrite, shown
 
 RUNTIME = "perflint.runtime.reports"
-_WIDTH = 100  # of a line, from which on the deferred statement is a function of its own
 _ENDS = frozenset({"os._exit", "os.abort", "os.kill", "os.killpg"})
 _PAST_STREAMS = re.compile(  # what writes to where the streams write, and not by way of them
     r"os\.(p?writev?|sendfile)|sys\.(stdout|stderr)\.buffer\.\w+|sys\.__std(out|err)__\.\w+(\.\w+)?"
@@ -37,8 +36,7 @@ def deferral(program: Program, syncs: Sequence[Sync]) -> Fix:
     wanted = list(dict.fromkeys(_output(program, sync) for sync in syncs))
     wanted += [each for old in wanted for each in _others(program, old) if each not in wanted]
     name, imported = importing(program, RUNTIME, "later")
-    runs = dict.fromkeys(_run(program, each, wanted) for each in wanted)
-    operations = [*imported, *(each for run in runs for each in _deferred(program, run, name))]
+    operations = [*imported, *(each for old in wanted for each in _deferred(program, old, name))]
     title = "report the value when it has arrived, without waiting for it"
     return Fix(title, Safety.EXACT, rewrite(program, *operations), DISTRIBUTION)
 
@@ -50,64 +48,12 @@ def _output(program: Program, sync: Sync) -> ast.Expr:
     return old
 
 
-def _run(program: Program, statement: ast.Expr, wanted: Sequence[ast.Expr]) -> tuple[ast.Expr, ...]:
-    """The statement with those right beside it that report, too: one function does it for all of them."""
-    block = program.block_of(statement)
-    start = end = block.index(statement)
-    while start and _is_part(program, block[start - 1], wanted):
-        start -= 1
-    while end + 1 < len(block) and _is_part(program, block[end + 1], wanted):
-        end += 1
-    run = list[ast.Expr]()
-    for each in block[start : end + 1]:
-        assert isinstance(each, ast.Expr)
-        if run and not _is_deferrable(program, [*run, each]):
-            if statement in run:
-                break
-            run = []
-        run.append(each)
-    return tuple(run)
-
-
-def _is_part(program: Program, other: ast.stmt, wanted: Sequence[ast.Expr]) -> bool:
-    call = other.value if isinstance(other, ast.Expr) else None
-    if not isinstance(other, ast.Expr) or not isinstance(call, ast.Call) or other in wanted:
-        return other in wanted
-    is_reported = is_output(program, call) and not writes_streams(program, call) and reads_device(program, other)
-    return is_reported and _is_deferrable(program, [other])
-
-
-def _is_deferrable(program: Program, run: Sequence[ast.Expr]) -> bool:
-    try:
-        _body(program, run)
-    except Blocked:
-        return False
-    return True
-
-
-def _body(program: Program, run: Sequence[ast.Expr]) -> ReportBody:
-    for each in run:
-        _check_place(program, each)
-    return ReportBody(program, run)
-
-
-def _deferred(program: Program, run: Sequence[ast.Expr], later: str) -> list[Operation]:
-    body, old = _body(program, run), run[0]
-    names = [*body.tensors, *body.bound]
-    given = ast.arguments([], [new(ast.arg(each)) for each in names], None, [], [], None, [*body.bound.values()])
-    report: ast.expr = new(ast.Lambda(new(given), old.value))
-    made = list[ast.stmt]()
-    line = f"    lambda {ast.unparse(given)}: {program.segment(old).splitlines()[0]}"
-    if len(run) > 1 or old.col_offset + len(line) > _WIDTH:
-        taken = taken_around(program, old)
-        name = taken.fresh(f"report_{names[0]}" if "report" in taken.names and names else "report")
-        function = statement("def {name}():\n    {run}", name=name, run=[*run])
-        assert isinstance(function, ast.FunctionDef)
-        function.args, report = new(given), reference(name)
-        is_long = old.col_offset + len(f"def {name}({ast.unparse(given)}):") > _WIDTH
-        made = [apart(in_rows(function, 1) if is_long else function)]
-    call = new(ast.Expr(in_rows(new(ast.Call(reference(later), [report, *body.tensors.values()], [])), FIT)))
-    return [*body.changes, ReplaceStatements(tuple(run), (*made, apart(call) if made else call))]
+def _deferred(program: Program, old: ast.Expr, later: str) -> list[Operation]:
+    assert isinstance(old.value, ast.Call)
+    _check_place(program, old)
+    body = ReportBody(program, old.value)
+    call = in_rows(new(ast.Call(reference(later), body.given, body.keywords)), FIT)
+    return [*body.changes, ReplaceStatements((old,), (new(ast.Expr(call)),))]
 
 
 def _check_place(program: Program, statement: ast.stmt) -> None:

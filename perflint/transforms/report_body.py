@@ -1,4 +1,4 @@
-"""The function that reports later what output shows: its parameters, and what it reads by other names."""
+"""The call of `later` by which output is shown when it has arrived: a function, and what it is given."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import keyword
 import re
 import string
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from perflint import torch_ops
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import GradMode, Program
@@ -17,8 +19,8 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import path_of, receiver_of
 from perflint.torch_ops import libraries
 from perflint.transforms import host_code
-from perflint.transforms.host_code import reads_device, tensor_read, writes_streams
-from perflint.transforms.operations import Replace, again, located, reference
+from perflint.transforms.host_code import link_of, reads_device, tensor_read, writes_streams
+from perflint.transforms.operations import Replace, again, in_rows, located, new, reference
 from perflint.transforms.rewrite import Blocked, Taken, check_written, names_in, shown
 
 _STRUCTURE = (ast.JoinedStr, ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Dict, ast.Starred)
@@ -28,41 +30,117 @@ _PURE = frozenset(
 _NUMERIC = re.compile(r".*[eEfFgGdn%]$")
 _CODES = re.compile(r"%(?:\([^)]*\))?[-#0 +]*\d*(?:\.\d+)?([a-zA-Z%])")
 _NUMBERS = frozenset("diouxXeEfFgG")
+_CONVERSIONS = ("float", "int")
+_WIDTH = 80  # of a text, from which on it has a line of its own
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A part of an output: the value of `node`, or what the method `read` of the tensor `base` gives for it later."""
+
+    node: ast.expr
+    base: ast.expr
+    read: str = ""
+
+    def given(self) -> ast.expr:
+        base = again(self.base) if self.base is self.node else self.base
+        return new(ast.Attribute(base, self.read, ast.Load())) if self.read else base
+
+    @property
+    def code(self) -> str:
+        """The same for values that are the same."""
+        return f"{ast.dump(self.base)}.{self.read}" if path_of(self.base) else str(id(self))
 
 
 class ReportBody:
-    """The parameters of the function that the calls of `run` become, and what changes in it; raises Blocked.
+    """What `later` is given for `call`, where `changes` are made in the parts of that; raises Blocked.
 
-    `tensors` are copied, by name; `bound` is what else the call reads that may be another thing later: numbers, strings
-    and the like, which the runtime makes sure of.
+    It is the function of `call` with its arguments, or, for a text that is made of them, a lambda; so is it for a log,
+    which tells where it is called. Where a value that is no tensor may change, the runtime doesn't wait.
     """
 
-    def __init__(self, program: Program, run: Sequence[ast.Expr]) -> None:
-        self.program, self.calls = program, [each.value for each in run if isinstance(each.value, ast.Call)]
-        self.tensors: dict[str, ast.expr] = {}
-        self.bound: dict[str, ast.expr] = {}
+    def __init__(self, program: Program, call: ast.Call) -> None:
+        self.program, self._call = program, call
         self.changes: list[Replace] = []
-        self._copied: list[ast.expr] = []  # of the program: what `tensors` are given
-        self._evaluated: list[ast.expr] = []  # and what is bound
-        self._taken = Taken({name for each in self.calls for name in names_in(each)})
-        self._given: dict[str, str] = {}  # the names of what was evaluated, by its code
+        self.keywords = list[ast.keyword]()
+        self._values: list[_Value] = []
+        self._taken = Taken({*names_in(call)})
         self._implicit = program.get(host_code.implicit_reads)
-        for call in self.calls:
-            self._call(call)
-        for name in self.tensors.keys() & self.bound.keys():
-            raise Blocked(f"`{name}` is shown as a tensor, too, which tells its device")
-        self._check_order()
-
-    # -- the parts of the calls
-
-    def _call(self, call: ast.Call) -> None:
         for node in ast.walk(call):
             if isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr | ast.Lambda):
                 raise Blocked("it does more than output", node)
         owner = receiver_of(call)
-        if owner is not None and not writes_streams(self.program, call) and not host_code.is_log(self.program, owner):
+        if owner is not None and not writes_streams(program, call) and not host_code.is_log(program, owner):
             self._bind(owner)
         self._arguments(call)
+        self._check_order()
+        self.given = self._as_it_is() or self._of_text() or self._of_names()
+
+    # -- its forms
+
+    def _as_it_is(self) -> list[ast.expr]:
+        call, parts = self._call, [*self._call.args, *(each.value for each in self._call.keywords)]
+        if host_code.is_leveled(call) or not self._hand_over(parts):
+            return []
+        self.keywords = call.keywords
+        return [call.func, *call.args]
+
+    def _of_text(self) -> list[ast.expr]:
+        """A lambda for what the only text that is shown is made of; nothing for other calls."""
+        call, text = self._call, self._call.args[0] if self._call.args else None
+        name, given, filled = self._taken.fresh("values"), call.args[1:], list[ast.expr]()
+        star: ast.expr = new(ast.Starred(reference(name), ast.Load()))
+        several = new(ast.arguments([], [], new(ast.arg(name)), [], [], None, []))
+        if isinstance(text, ast.Constant) and host_code.is_leveled(call):
+            filled = [text, star]
+        elif isinstance(text, ast.BinOp) and isinstance(text.right, ast.Tuple) and not given:
+            given, filled = text.right.elts, [new(ast.BinOp(text.left, text.op, reference(name)))]
+            if text.right.lineno == text.right.end_lineno:
+                given, several = [text.right], new(ast.arguments([], [new(ast.arg(name))], None, [], [], None, []))
+        elif isinstance(text, ast.Call) and _is_format(text.func) and not text.keywords and not given:
+            given, filled = text.args, [new(ast.Call(text.func, [star], []))]
+        parts = {node for part in given for node in ast.walk(part)}
+        if not filled or not all(each.node in parts for each in self._values) or not self._hand_over(given):
+            return []
+        made = new(ast.Call(call.func, filled, call.keywords))
+        is_long = call.col_offset + len(ast.unparse(made)) > _WIDTH
+        return [new(ast.Lambda(several, in_rows(made, 1) if is_long else made)), *given]
+
+    def _of_names(self) -> list[ast.expr]:
+        """A lambda with a name for each value."""
+        names, given = list[ast.arg](), list[ast.expr]()
+        for code in dict.fromkeys(each.code for each in self._values):
+            same = [each for each in self._values if each.code == code]
+            name = self._fresh(same)
+            names.append(new(ast.arg(name)))
+            given.append(same[0].given())
+            for each in same:
+                if getattr(each.node, "id", "") != name:
+                    self._replace(each.node, reference(name))
+        return [new(ast.Lambda(new(ast.arguments([], names, None, [], [], None, [])), self._call)), *given]
+
+    def _hand_over(self, parts: Sequence[ast.expr]) -> bool:
+        """Put methods of tensors where `parts` read them, if nothing is computed with what they give."""
+        if not all(map(self._is_placed, parts)):
+            return False
+        inside = {node for part in parts for node in ast.walk(part)}
+        for each in self._values:
+            if each.read and each.node in inside:
+                self._replace(each.node, each.given())
+        return True
+
+    def _is_placed(self, node: ast.expr) -> bool:
+        reads = {each.node for each in self._values if each.read}
+        if node in reads or reads.isdisjoint(ast.walk(node)):
+            return True
+        children = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)]
+        return isinstance(node, ast.Tuple | ast.List | ast.Dict) and all(map(self._is_placed, children))
+
+    def _replace(self, node: ast.expr, other: ast.expr) -> None:
+        check_written(self.program, node)
+        self.changes.append(Replace(node, located(other, node)))
+
+    # -- the parts of the call
 
     def _arguments(self, call: ast.Call) -> None:
         codes = _codes(call.args[0]) if call.args and host_code.is_leveled(call) else []
@@ -76,15 +154,13 @@ class ReportBody:
         """Note what `node` reads; `is_number`: it is shown in the format of a number."""
         base = tensor_read(self.program, node)
         if base is not None:
-            if not is_number and self._keeps_graph(node):
-                raise Blocked(f"{shown(self.program, node)} is shown as a tensor, which may tell its graph: detach it")
-            self._tensor(base)
+            self._read(node, base, is_number=is_number)
         elif isinstance(node, ast.Constant):
             return
         elif self._is_tensor(node):
             if not is_number:
                 raise Blocked(f"{shown(self.program, node)} is shown as a tensor, which tells its device: use .item()")
-            self._tensor(node)
+            self._read(node, node, is_number=True)
         elif isinstance(node, ast.Name):
             self._bind(node)
         elif isinstance(node, ast.JoinedStr):
@@ -135,14 +211,29 @@ class ReportBody:
 
     # -- reads
 
-    def _keeps_graph(self, node: ast.expr) -> bool:
+    def _read(self, node: ast.expr, base: ast.expr, *, is_number: bool) -> None:
+        links = self._links(node)
+        reads = [each for each in links if each in _CONVERSIONS or torch_ops.does(each, "to_host")]
+        is_tensor = reads[:1] == ["cpu"]
+        is_linked = {"detach", "data"} & {*links} or self.program.grad_mode(node, callers=False) is GradMode.OFF
+        if is_tensor and not is_number and not is_linked:
+            raise Blocked(f"{shown(self.program, node)} is shown as a tensor, which may tell its graph: detach it")
+        is_read = not self.program.get(host_code.waiting_reads).isdisjoint(ast.walk(base))
+        if is_read and not isinstance(base, ast.Name):
+            raise Blocked(f"{shown(self.program, base)} is computed of a value that is read")
+        is_whole = is_number and "int" not in links
+        while not is_whole and links and links[0] in _CONVERSIONS and isinstance(node, ast.Call):
+            node, links = node.args[0], links[1:]
+        reads = [each for each in links if each in reads and each not in _CONVERSIONS]
+        self._values.append(_Value(node, base, "item" if is_whole or not reads else reads[0]))
+
+    def _links(self, node: ast.expr) -> list[str]:
+        """How `node` is read of a tensor, the last first."""
         links = list[str]()
-        while (link := host_code.link_of(self.program, node)) is not None:
+        while (link := link_of(self.program, node) or _listing(node)) is not None:
             links.append(link[0])
             node = link[1]
-        is_tensor = bool(links) and not {"item", "numpy", "float", "int"} & {*links}
-        quiet = self.program.grad_mode(node, callers=False) is GradMode.OFF
-        return is_tensor and not {"detach", "data"} & {*links} and not quiet
+        return links
 
     def _is_tensor(self, node: ast.expr) -> bool:
         return node in self._implicit or (self.program.value(node).on_device and self.program.value(node).sure)
@@ -152,43 +243,23 @@ class ReportBody:
             isinstance(each, ast.expr) and self._is_tensor(each) for each in ast.walk(node)
         )
 
-    # -- parameters
-
-    def _tensor(self, node: ast.expr) -> None:
-        if isinstance(node, ast.Name):
-            self.tensors[node.id] = node
-            self._copied.append(node)
-        elif not self.program.get(host_code.waiting_reads).isdisjoint(ast.walk(node)):
-            raise Blocked(f"{shown(self.program, node)} is computed of a value that is read")
-        else:
-            self.tensors[self._replaced(node)] = again(node)
-            self._copied.append(node)
+    # -- values
 
     def _bind(self, node: ast.expr) -> None:
         if isinstance(node, ast.Name):
-            if not self._is_fixed(node):
-                self.bound[node.id] = node
+            is_fixed = self._is_fixed(node)
         elif isinstance(node, ast.GeneratorExp):
             raise Blocked(f"{shown(self.program, node)} can't be evaluated twice")
-        elif self.program.qualified(node) not in host_code.STREAMS and not self._is_setting(node):
-            self.bound[self._replaced(node)] = again(node)
-            self._evaluated.append(node)
+        else:
+            is_fixed = self.program.qualified(node) in host_code.STREAMS or self._is_setting(node)
+        if not is_fixed:
+            self._values.append(_Value(node, node))
 
-    def _replaced(self, node: ast.expr) -> str:
-        code = ast.dump(node)
-        name = self._given.get(code, "") if path_of(node) else ""
-        if not name:
-            name = self._given[code] = self._fresh(node)
-        check_written(self.program, node)
-        self.changes.append(Replace(node, located(reference(name), node)))
-        return name
-
-    def _fresh(self, node: ast.expr) -> str:
-        """A name for what `node` gives: that of what it is made of, where nothing else in the call has it."""
-        name = self._name(node)
-        parts = (each for call in self.calls for each in ast.walk(call))
-        uses = {each for each in parts if isinstance(each, ast.Name) and each.id == name}
-        if uses and uses.issubset(ast.walk(node)):
+    def _fresh(self, same: Sequence[_Value]) -> str:
+        """A name for what they are: that of what they are made of, where nothing else in the call has it."""
+        name, inside = self._name(same[0].base), {part for each in same for part in ast.walk(each.node)}
+        uses = {each for each in ast.walk(self._call) if isinstance(each, ast.Name) and each.id == name}
+        if uses and uses <= inside:
             return name
         is_free = name.isidentifier() and not keyword.iskeyword(name) and not hasattr(builtins, name)
         return self._taken.fresh(name if is_free else "value")
@@ -208,20 +279,16 @@ class ReportBody:
         return str(getattr(node, "attr", getattr(node, "id", "")))
 
     def _check_order(self) -> None:
-        is_run = len(self.calls) > 1  # of which nothing is reported before all is evaluated
-        early = [*self._evaluated, *(self._copied if is_run else ())]
-        effects = [each for value in early for each in ast.walk(value) if self._may_do_more(each)]
-        if not effects:
-            return
-        if is_run:
-            raise Blocked("it would run before what is reported first", effects[0])
-        points = self.program.get(Memory).points_to(self.calls[0])
-        for tensor in self._copied:
-            if any(map(self._may_do_more, ast.walk(tensor))):
-                raise Blocked(f"{shown(self.program, tensor)} would run after other calls", effects[0])
-            places = points.of(tensor)
+        """A tensor is read behind all that is evaluated, which mustn't change it."""
+        for number, value in enumerate(self._values):
+            behind = [node for each in self._values[number + 1 :] for node in ast.walk(each.node)]
+            effects = [each for each in behind if self._may_do_more(each)] if value.read else []
+            if not effects:
+                continue
+            points = self.program.get(Memory).points_to(self._call)
+            places = points.of(value.base)
             if not points.is_known or any(each.node in effects and each.reaches(places) for each in points.writes):
-                raise Blocked(f"it may change {shown(self.program, tensor)}", effects[0])
+                raise Blocked(f"it may change {shown(self.program, value.base)}", effects[0])
 
     def _may_do_more(self, node: ast.AST) -> bool:
         if not isinstance(node, ast.Call):
@@ -262,16 +329,23 @@ class ReportBody:
         return self.program.call_of(around, "builtins.print") is not None
 
 
+def _is_format(func: ast.expr) -> bool:
+    return isinstance(func, ast.Attribute) and func.attr == "format" and isinstance(func.value, ast.Constant)
+
+
+def _listing(node: ast.expr) -> tuple[str, ast.expr] | None:
+    tensor = receiver_of(node, "tolist")
+    return None if tensor is None else ("tolist", tensor)
+
+
 def _codes(node: ast.expr) -> list[str]:
     template = node.value if isinstance(node, ast.Constant) else None
     return [code for code in _CODES.findall(template) if code != "%"] if isinstance(template, str) else []
 
 
 def _fields(call: ast.Call) -> set[str]:
-    func = call.func
-    if not isinstance(func, ast.Attribute) or func.attr != "format" or not isinstance(func.value, ast.Constant):
-        return set()
-    return set(_numbered(str(func.value.value)))
+    text = getattr(getattr(call.func, "value", None), "value", "")
+    return set(_numbered(str(text))) if _is_format(call.func) else set()
 
 
 def _numbered(template: str) -> Iterator[str]:

@@ -33,7 +33,7 @@ class Turns:
         self._end = 0.0
         self.took: list[float] = []
 
-    def __call__(self, function: Callable[..., object], *values: Any) -> None:
+    def __call__(self, function: Callable[..., object], *values: Any, **named: Any) -> None:
         number, place = divmod(self._calls, WINDOW)
         self._calls += 1
         if place == 0:
@@ -48,7 +48,7 @@ class Turns:
                 self._told()
             self._begin = now
         if number % 2 == 0:
-            self._later(function, *values)
+            self._later(function, *values, **named)
 
     def _told(self) -> None:
         pairs = list(zip(self.took[::2], self.took[1::2], strict=False))

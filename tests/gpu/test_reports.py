@@ -44,7 +44,7 @@ def test_no_step_waits_and_the_text_is_the_same() -> None:
         said.append(f"{step}: {loss.item():.6f}")
 
     def deferred(said: list[str], step: int, loss: torch.Tensor) -> None:
-        later(lambda loss, step=step: said.append(f"{step}: {loss.item():.6f}"), loss)
+        later(lambda step, loss: said.append(f"{step}: {loss:.6f}"), step, loss.item)
 
     assert train(deferred, "error") == train(at_once)
 
@@ -52,7 +52,7 @@ def test_no_step_waits_and_the_text_is_the_same() -> None:
 def test_reports_are_put_off() -> None:
     said = list[float]()
     torch.cuda._sleep(200_000_000)  # type: ignore[no-untyped-call]  # cycles
-    later(lambda value: said.append(value.item()), torch.ones((), device="cuda"))
+    later(lambda value: said.append(value), torch.ones((), device="cuda").item)
     assert said == []
     print("other output")
     assert said == [1.0]
@@ -60,7 +60,7 @@ def test_reports_are_put_off() -> None:
 
 def test_nothing_is_put_off_while_a_graph_is_captured() -> None:
     said, value, result = list[float](), torch.ones((), device="cuda"), torch.zeros((), device="cuda")
-    later(lambda value: said.append(value.item()), value)
+    later(lambda value: said.append(value), value.item)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         result.copy_(value * 2)

@@ -65,7 +65,7 @@ loss = torch.zeros(())
 
 def say(step):
     loss.add_(1)
-    later(lambda loss, step=step: print("step", step, loss.item()), loss)
+    later(lambda step, loss: print("step", step, loss), step, loss.item)
 
 
 say(0)
@@ -96,7 +96,7 @@ def test_nothing_is_waited_for_and_values_are_those_of_the_call(device: Device) 
     said, loss = list[tuple[int, float]](), torch.zeros(())
     for step in range(5):
         loss += 1
-        later(lambda loss, step=step: said.append((step, loss.item())), loss)
+        later(lambda step, loss: said.append((step, loss)), step, loss.item)
     assert said == [] and not any(event.waits for event in device.events)
     flush()
     assert said == [(0, 1.0), (1, 2.0), (2, 3.0), (3, 4.0), (4, 5.0)]
@@ -105,7 +105,7 @@ def test_nothing_is_waited_for_and_values_are_those_of_the_call(device: Device) 
 def test_what_has_arrived_is_reported_by_the_next_call(device: Device) -> None:
     said, loss = list[int](), torch.zeros(())
     for step in range(3):
-        later(lambda loss, step=step: said.append(step), loss)
+        later(lambda step, loss: said.append(step), step, loss.item)
         device.events[0].is_done = True
     assert said == [0]
 
@@ -117,19 +117,19 @@ def test_what_has_arrived_is_not_looked_at_in_each_of_many_calls(
     monkeypatch.setattr(reports, "_PACE", 3600.0)
     monkeypatch.setattr(reports._reports, "_looked", time.time())
     for step in range(32):
-        later(lambda loss, step=step: said.append(step), loss)
+        later(lambda step, loss: said.append(step), step, loss.item)
         device.events[-1].is_done = True
     assert said == []
-    later(lambda loss, step=32: said.append(step), loss)
+    later(lambda step, loss: said.append(step), 32, loss.item)
     assert said == [*range(32)]
 
 
 def test_reports_wait_for_those_before_them(device: Device) -> None:
     said, loss = list[int](), torch.zeros(())
     for step in range(3):
-        later(lambda loss, step=step: said.append(step), loss)
+        later(lambda step, loss: said.append(step), step, loss.item)
     device.events[1].is_done = True
-    later(lambda step=3: said.append(step))
+    later(lambda step: said.append(step), 3)
     assert said == []
     flush()
     assert said == [0, 1, 2, 3]
@@ -138,29 +138,48 @@ def test_reports_wait_for_those_before_them(device: Device) -> None:
 def test_no_more_than_so_many_are_outstanding(device: Device) -> None:
     said, loss = list[int](), torch.zeros(())
     for step in range(100):
-        later(lambda loss, step=step: said.append(step), loss)
+        later(lambda step, loss: said.append(step), step, loss.item)
     assert said == [*range(68)]
 
 
 def test_without_a_device_it_is_called_at_once() -> None:
-    said, loss = list[float](), torch.ones((), requires_grad=True)
-    later(lambda loss: said.append(loss), loss)
-    assert said == [loss] and said[0] is loss
+    said, loss = list[Any](), torch.ones((), requires_grad=True)
+    later(said.append, loss.item)
+    later(said.append, loss.numpy)
+    later(said.append, loss)
+    assert said == [1.0, loss.detach().numpy(), loss] and said[2] is loss
+
+
+def test_the_function_that_shows_is_called_with_what_the_tensors_give(
+    device: Device, capsys: pytest.CaptureFixture[str]
+) -> None:
+    losses = torch.ones(2)
+    later(print, "losses", losses.tolist, [losses.sum().item], sep=": ", file=sys.stderr)
+    losses.zero_()
+    assert not device.events[0].waits
+    flush()
+    assert capsys.readouterr().err == "losses: [1.0, 1.0]: [2.0]\n"
+
+
+def test_a_default_that_may_change_is_shown_at_once(device: Device) -> None:
+    said, names, loss = list[str](), ["x"], torch.ones(())
+    later(lambda loss, names=names: said.append(f"{names} {loss}"), loss.item)
+    assert said == ["['x'] 1.0"]
 
 
 def test_other_output_does_not_overtake(device: Device, capsys: pytest.CaptureFixture[str]) -> None:
     loss = torch.ones(())
-    later(lambda loss: print(loss.item()), loss)
+    later(lambda loss: print(loss), loss.item)
     print("behind")
-    later(lambda loss: print(loss.item()), loss)
+    later(lambda loss: print(loss), loss.item)
     sys.stdout.writelines(["behind\n"])
-    later(lambda loss: print(loss.item(), file=sys.stderr), loss)
+    later(lambda loss: print(loss, file=sys.stderr), loss.item)
     print("behind", file=sys.stderr)
     assert capsys.readouterr() == ("1.0\nbehind\n1.0\nbehind\n", "1.0\nbehind\n")
 
 
 def test_flushing_a_stream_reports(device: Device, capsys: pytest.CaptureFixture[str]) -> None:
-    later(lambda loss: print(loss.item(), end=""), torch.ones(()))
+    later(lambda loss: print(loss, end=""), torch.ones(()).item)
     sys.stdout.flush()
     assert capsys.readouterr().out == "1.0"
 
@@ -168,19 +187,19 @@ def test_flushing_a_stream_reports(device: Device, capsys: pytest.CaptureFixture
 def test_output_goes_where_it_went_when_it_was_reported(device: Device) -> None:
     loss = torch.ones(())
     with contextlib.redirect_stdout(io.StringIO()) as first:
-        later(lambda loss: print(loss.item()), loss)
+        later(lambda loss: print(loss), loss.item)
     with contextlib.redirect_stdout(io.StringIO()) as second:
-        later(lambda loss: print(loss.item() + 1), loss)
+        later(lambda loss: print(loss + 1), loss.item)
         flush()
     assert (first.getvalue(), second.getvalue()) == ("1.0\n", "2.0\n")
 
 
 def test_a_stream_tells_what_was_reported_to_it(device: Device, tmp_path: Path) -> None:
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        later(lambda loss: print(loss.item()), torch.ones(()))
+        later(lambda loss: print(loss), torch.ones(()).item)
     assert said.getvalue() == "1.0\n"
     with (tmp_path / "log").open("w") as file, contextlib.redirect_stdout(file):
-        later(lambda loss: print(loss.item()), torch.ones(()))
+        later(lambda loss: print(loss), torch.ones(()).item)
     assert (tmp_path / "log").read_text() == "1.0\n"
 
 
@@ -194,7 +213,7 @@ def logging_to(handler: logging.Handler) -> logging.Logger:
 def test_logs_keep_their_order_time_and_function(device: Device) -> None:
     said = io.StringIO()
     log = logging_to(logging.StreamHandler(said))
-    later(lambda loss, log=log: log.info("%f", loss.item()), torch.ones(()))
+    later(lambda log, loss: log.info("%f", loss), log, torch.ones(()).item)
     assert not device.events[0].waits
     log.info("behind")
     (first, name, created), (second, other, then) = (line.split() for line in said.getvalue().splitlines())
@@ -207,7 +226,7 @@ def test_what_a_log_writes_to_later_is_watched_as_the_first_was(device: Device) 
     log = logging_to(handler)
     for stream in (handler.stream, said):
         handler.setStream(stream)
-        later(lambda loss, log=log: log.info("%f", loss.item()), torch.ones(()))
+        later(lambda log, loss: log.info("%f", loss), log, torch.ones(()).item)
     said.write("behind\n")
     assert said.getvalue().splitlines()[-1] == "behind"
     assert said.getvalue().startswith("1.000000")
@@ -216,7 +235,7 @@ def test_what_a_log_writes_to_later_is_watched_as_the_first_was(device: Device) 
 def test_without_a_device_logs_name_the_same_function() -> None:
     said = io.StringIO()
     log = logging_to(logging.StreamHandler(said))
-    later(lambda loss, log=log: log.info("%f", loss.item()), torch.ones(()))
+    later(lambda log, loss: log.info("%f", loss), log, torch.ones(()).item)
     log.info("behind")
     first, second = (line.split()[1] for line in said.getvalue().splitlines())
     assert first == second
@@ -226,7 +245,7 @@ def test_without_a_device_logs_name_the_same_function() -> None:
 def test_a_log_has_all_reports_before_it_changes_or_is_read(device: Device, tmp_path: Path, change: str) -> None:
     handler = logging.FileHandler(tmp_path / "log")
     log = logging_to(handler)
-    later(lambda loss, log=log: log.info("%f", loss.item()), torch.ones(()))
+    later(lambda log, loss: log.info("%f", loss), log, torch.ones(()).item)
     assert not device.events[0].waits
     changes: dict[str, Callable[[], object]] = {
         "removeHandler": lambda: log.removeHandler(handler),
@@ -244,7 +263,7 @@ def test_a_log_has_all_reports_before_it_changes_or_is_read(device: Device, tmp_
 def test_a_handler_of_another_class_is_told_at_once(device: Device) -> None:
     records = list[logging.LogRecord]()
     log = logging_to(type("Kept", (logging.Handler,), {"emit": lambda _, record: records.append(record)})())
-    later(lambda loss, log=log: log.info("%f", loss.item()), torch.ones(()))
+    later(lambda log, loss: log.info("%f", loss), log, torch.ones(()).item)
     assert [record.getMessage() for record in records] == ["1.000000"]
 
 
@@ -258,13 +277,13 @@ def test_a_stream_of_another_class_is_written_to_at_once(device: Device, monkeyp
 
     stream = Capture()
     monkeypatch.setattr(sys, "stdout", stream)
-    later(lambda loss: print(loss.item()), torch.ones(()))
+    later(lambda loss: print(loss), torch.ones(()).item)
     assert stream.lines == ["1.0", "\n"]
 
 
 def test_a_stream_is_read_after_its_reports(device: Device) -> None:
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        later(lambda loss: print(loss.item()), torch.ones(()))
+        later(lambda loss: print(loss), torch.ones(()).item)
     assert not device.events[0].waits
     said.seek(0)
     assert list(said) == ["1.0\n"]
@@ -277,12 +296,12 @@ def test_bytes_do_not_overtake(device: Device) -> None:
 
 def test_containers_are_copied_with_their_tensors(device: Device) -> None:
     said, losses, names = list[object](), {"a": torch.ones(()), "b": [torch.zeros(())]}, ["x"]
-    later(lambda losses, names=names: said.append((losses["a"].item(), losses["b"][0].item(), names)), losses)
+    later(lambda *values: said.append(values), {"a": losses["a"].item}, [losses["b"][0].tolist], names)
     losses["a"].add_(1)
     losses["b"] = []
     names.append("y")
     flush()
-    assert said == [(1.0, 0.0, ["x"])]
+    assert said == [({"a": 1.0}, [0.0], ["x"])]
 
 
 def test_values_that_may_change_are_reported_at_once(device: Device) -> None:
@@ -290,24 +309,24 @@ def test_values_that_may_change_are_reported_at_once(device: Device) -> None:
         average = 1
 
     said, loss, meter = list[float](), torch.ones(()), Meter()
-    later(lambda loss: said.append(loss.item()), loss)
-    later(lambda loss, meter=meter: said.append(meter.average + loss.item()), loss)
+    later(lambda loss: said.append(loss), loss.item)
+    later(lambda meter, loss: said.append(meter.average + loss), meter, loss.item)
     assert said == [1.0, 2.0]
 
 
-def test_a_method_with_defaults_of_its_own_is_called_at_once(device: Device) -> None:
+def test_a_method_of_what_can_not_be_watched_is_called_at_once(device: Device) -> None:
     class Meter:
         def say(self, loss: Any, sizes: tuple[int, ...] = (1, 2)) -> None:
-            said.append((loss.item(), sizes))
+            said.append((loss, sizes))
 
     said = list[tuple[float, tuple[int, ...]]]()
-    later(Meter().say, torch.ones(()))
+    later(Meter().say, torch.ones(()).item)
     assert said == [(1.0, (1, 2))]
 
 
 def test_tensors_to_be_shown_as_they_are_are_reported_at_once(device: Device) -> None:
     said, shown = list[str](), torch.ones((), requires_grad=True)
-    later(lambda loss, shown=shown: said.append(str(shown)), torch.ones(()))
+    later(lambda shown, loss: said.append(str(shown)), shown, torch.ones(()).item)
     assert said == [str(shown)]
 
 
@@ -323,14 +342,14 @@ def test_what_can_not_be_watched_is_written_to_at_once(device: Device, monkeypat
 
     stream = Slotted()
     monkeypatch.setattr(sys, "stdout", stream)
-    later(lambda loss: print(loss.item()), torch.ones(()))
+    later(lambda loss: print(loss), torch.ones(()).item)
     assert stream.said == "1.0\n"
 
 
 def test_what_a_report_raises_is_raised_and_the_others_still_run(device: Device) -> None:
     said, loss = list[float](), torch.ones(())
-    later(lambda loss: 1 / 0, loss)
-    later(lambda loss: said.append(loss.item()), loss)
+    later(lambda loss: 1 / 0, loss.item)
+    later(lambda loss: said.append(loss), loss.item)
     with pytest.raises(ZeroDivisionError):
         flush()
     flush()
@@ -341,18 +360,18 @@ def test_a_report_may_report(device: Device) -> None:
     said, loss = list[int](), torch.ones(())
 
     def outer(loss: Any) -> None:
-        later(lambda loss: said.append(1), loss)
+        later(lambda: said.append(1))
         said.append(2)
 
-    later(outer, loss)
+    later(outer, loss.item)
     flush()
     assert said == [1, 2]
 
 
 def test_other_threads_report_at_once_and_leave_the_rest_alone(device: Device) -> None:
     said, loss = list[int](), torch.ones(())
-    later(lambda loss: said.append(1), loss)
-    thread = threading.Thread(target=lambda: later(lambda loss: said.append(2), loss))
+    later(lambda loss: said.append(1), loss.item)
+    thread = threading.Thread(target=lambda: later(lambda loss: said.append(2), loss.item))
     thread.start()
     thread.join()
     assert said == [2]
@@ -365,7 +384,7 @@ def test_a_progress_bar_shows_what_it_was_told(device: Device) -> None:
     file = io.StringIO()
     with bars.tqdm(range(3), file=file, mininterval=1000) as bar:
         for step in bar:
-            later(lambda loss, bar=bar: bar.set_postfix(loss=loss.item()), torch.tensor(float(step)))
+            later(bar.set_postfix, loss=torch.tensor(float(step)).item)
     assert "loss=2" in file.getvalue().split("\r")[-1]
 
 
@@ -380,9 +399,9 @@ def test_a_summary_writer_keeps_the_order_of_its_events(device: Device, tmp_path
             write(summary, *rest)
 
         writer.file_writer.add_summary = add
-        later(lambda loss, writer=writer: writer.add_scalar("loss", loss.item(), 0), torch.ones(()))
+        later(writer.add_scalar, "loss", torch.ones(()).item, 0)
         writer.add_scalar("rate", 0.1, 0)
-        later(lambda loss, writer=writer: writer.add_scalar("last", loss.item(), 0), torch.ones(()))
+        later(writer.add_scalar, "last", torch.ones(()).item, 0)
     assert added == ["loss", "rate", "last"]
 
 
@@ -397,7 +416,7 @@ def test_all_is_reported_before_an_error_is_shown() -> None:
 
 
 def test_an_error_at_exit_loses_nothing() -> None:
-    found = ran("later(lambda loss: 1 / 0, loss)\nsay(2)", "-u")  # no fork, which tells no errors at exit
+    found = ran("later(lambda loss: 1 / 0, loss.item)\nsay(2)", "-u")  # no fork, which tells no errors at exit
     assert found.stdout == f"{STEPS}step 2 3.0\n" and "ZeroDivisionError" in found.stderr
 
 

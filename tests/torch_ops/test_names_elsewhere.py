@@ -47,7 +47,7 @@ _ALLOWED = {
     "perflint/verify/agent/journal.py": "functions that write files, and which argument names one",
     "perflint/verify/agent/determinism.py": "functions that seed generators",
     "rules/loader_restarts_workers.py": "methods of lists and dicts that only read",
-    "perflint/analysis/loops/repeats.py": "how programs spell updates of parameters, and what they do beside",
+    "perflint/analysis/loops/parameters.py": "how programs spell updates of parameters, and what they do beside",
     "rules/repeat_not_broadcast/__init__.py": "words in the text of a file, before it is parsed",
 }
 

@@ -190,14 +190,14 @@ class Building:
             self._update(target, target, source, steps)
 
     def _unpack(self, targets: Sequence[ast.expr], source: ast.expr | None, steps: tuple[Step, ...]) -> None:
-        starred = any(isinstance(each, ast.Starred) for each in targets)
+        star = next((index for index, each in enumerate(targets) if isinstance(each, ast.Starred)), len(targets))
         parts = source.elts if isinstance(source, ast.Tuple | ast.List) and not steps else []
-        if len(parts) == len(targets) and not starred and not any(isinstance(each, ast.Starred) for each in parts):
+        if len(parts) == len(targets) == star and not any(isinstance(each, ast.Starred) for each in parts):
             for target, part in zip(targets, parts, strict=True):
                 self._assign(target, part)
             return
         for index, target in enumerate(targets):
-            self._assign(target, source, (*steps, "part" if starred else index))
+            self._assign(target, source, (*steps, index if index < star else "part"))
 
     # -- expressions
 

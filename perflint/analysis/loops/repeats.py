@@ -1,15 +1,13 @@
-"""Recognises loops that do the same to one thing after the other: samples of a batch, parameters of a model."""
+"""Recognises loops that do the same to one sample of a batch after the other."""
 
 from __future__ import annotations
 
 import ast
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from perflint import torch_ops
-from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
@@ -18,7 +16,7 @@ from perflint.analysis.loops.flow import LoopKind
 from perflint.analysis.loops.header import is_next
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind, Place
-from perflint.syntax.walk import elements_of, nodes_below, path_of, receiver_of, root_of, text_of, variables_in
+from perflint.syntax.walk import elements_of, path_of, receiver_of, root_of, text_of, variables_in
 
 _DIFFERING = frozenset("tolist split nms checkpoint isinstance".split())
 _BRANCHING = (ast.IfExp, ast.For, ast.While, ast.Try, ast.Break, ast.Continue, ast.Return, ast.Yield)
@@ -44,9 +42,12 @@ class _Walk:
         index, self._repeated = self._looked_into(loop, walk.target)
         if not isinstance(walked, ast.Call):
             return
+        targets = elements_of(walk.target)
         if index and (count := self._count(walked)) is not None:
             self._index = index
             batch = self._indexed(count)
+        elif self._called(walked) == "enumerate" and isinstance(targets[0], ast.Name) and len(walked.args) == 1:
+            self._index, batch = targets[0].id, walked.args[0] if self._is_surely_tensor(walked.args[0]) else None
         elif self._called(walked) == "zip" and not walked.keywords:
             are_tensors = [self._is_surely_tensor(each) for each in walked.args]  # lists of tensors are zipped more
             batch = walked.args[0] if are_tensors and all(are_tensors) else None
@@ -96,7 +97,8 @@ class _Walk:
         )
 
     def is_uniform(self) -> bool:
-        if any(isinstance(each, (*_BRANCHING, *_OF_TEXTS)) for each in self._nodes):
+        branching = [each for each in self._nodes if isinstance(each, (*_BRANCHING, *_OF_TEXTS))]
+        if not all(isinstance(each, ast.For) and self._only_fills(each) for each in branching):
             return False
         is_same = all(self._is_same(each) for each in self._nodes)
         kinds = {self._program.value(each).kind for each in self._nodes if isinstance(each, ast.Call | ast.BinOp)}
@@ -160,16 +162,25 @@ class _Walk:
             return not self._is_carried(node) and (node.id != self._index or self._is_in_index(node))
         return True
 
+    def _only_fills(self, loop: ast.For) -> bool:
+        """Does it only fill parts of the sample, one after the other, as many of them in each?"""
+        walked = loop.iter.args[0] if isinstance(loop.iter, ast.Call) and loop.iter.args else loop.iter
+        is_even = not reads(loop.iter, self._own) or self._is_surely_tensor(walked)
+        targets = [getattr(each, "targets", [None])[0] for each in loop.body]
+        parts = [each for each in targets if isinstance(each, ast.Subscript) and self._is_sample(each)]
+        return is_even and len(parts) == len(targets) and all(map(self._is_of_tensor, parts))
+
     def _is_fed(self, call: ast.Call) -> bool:
         """Is it a module whose result nobody wants, but the state that it keeps?"""
         is_module = self._program.value(call.func).kind is Kind.MODULE
         return is_module and isinstance(self._program.parent(call), ast.Expr)
 
     def _is_of_own(self, function: ast.expr) -> bool:
-        """Is it an object that each sample has of its own, `heads[i]`, or a method of it that no tensor has?"""
+        """Is it an object of each sample's own, `heads[i]`, or a method that no tensor has, of it or of a new one?"""
         is_method = isinstance(function, ast.Attribute) and torch_ops.of_method(function.attr) is None
         owner = function.value if is_method and isinstance(function, ast.Attribute) else function
-        return isinstance(owner, ast.Subscript) and self._is_sample(owner)
+        is_made = is_method and isinstance(owner, ast.Call) and self._program.value(owner).kind is Kind.UNKNOWN
+        return is_made or (isinstance(owner, ast.Subscript) and self._is_sample(owner))
 
     def _only_chooses(self, choice: ast.If) -> bool:
         """Does it only choose what is written to parts of the sample, as `torch.where` does?"""
@@ -189,8 +200,10 @@ class _Walk:
             return False
         indices = elements_of(part.slice) or [part.slice]
         if self._index and self._is_sample(part):
-            is_tensor = self._program.value(part.value).kind in (Kind.TENSOR, Kind.UNKNOWN)
-            return is_tensor and all(self._is_same_size(each, part) for each in indices[1:])
+            kinds = (Kind.TENSOR, Kind.UNKNOWN, Kind.NUMBER)  # an argument that is a tensor or, by default, a number
+            return self._program.value(part.value).kind in kinds and all(
+                self._is_same_size(each, part) for each in indices[1:]
+            )
         return all(self._is_same_size(each, part) for each in indices)
 
     def _is_same_size(self, index: ast.expr, part: ast.Subscript) -> bool:
@@ -198,11 +211,17 @@ class _Walk:
             return True
         if isinstance(index, ast.Slice):
             return index.lower is not None and index.upper is not None and self._is_apart(index.lower, index.upper)
-        if isinstance(part.ctx, ast.Store):
+        if isinstance(part.ctx, ast.Store) or self._is_written(part):
             return True
         given = index if isinstance(index, ast.Call) else None
         is_number = self._program.value(index).kind is Kind.NUMBER
         return is_number or (given is not None and self._program.qualified(given.func) in _INTEGRAL)
+
+    def _is_written(self, part: ast.Subscript) -> bool:
+        """Is it as large for each sample as the part of it to which it is assigned?"""
+        around = self._program.parent(part)
+        target = around.targets[0] if isinstance(around, ast.Assign) else None
+        return isinstance(target, ast.Subscript) and self._is_sample(target) and self._is_of_tensor(target)
 
     def _is_apart(self, lower: ast.expr, upper: ast.expr) -> bool:
         """Is `upper` as much above `lower` for each sample: `start + size`?"""
@@ -292,103 +311,3 @@ def _only_measures(program: Program, statement: ast.stmt, own: frozenset[str]) -
 
 def _is_count(program: Program, call: ast.Call) -> bool:
     return program.qualified(call.func) in _INTEGRAL
-
-
-ParameterLoop = ast.For | ast.ListComp | ast.GeneratorExp
-_UPDATES = frozenset("mul_ add_ sub_ div_ lerp_ copy_ clamp_ clip_ addcmul_ addcdiv_ zero_ detach_".split())
-_CLAMPS = frozenset({"clamp_", "clip_"})
-_REDUCED = re.compile(r"norm|(?=.*'sum')(?=.*('grad'|'pow'|'square'|'abs'|Pow\(\)))")
-_NORM = re.compile(r"'norm'|'abs'.*'max'|'max'.*'abs'")
-_COMPUTED = frozenset({"mul", "add", "sub", "div", "lerp", "update_average"})
-_HARMLESS = _COMPUTED | frozenset("detach float to type_as view_as numel norm sum item items pow square abs".split())
-_HARMLESS |= {f"builtins.{each}" for each in ("float", "len", "min", "max", "isinstance")}
-_HARMLESS |= {f"torch.{each}" for each in ("no_grad", "norm", "linalg.norm", "linalg.vector_norm")}
-_HARMLESS |= {"clone", "is_floating_point"}
-_AVERAGES = re.compile(r"(^|[._])(ema|averager?|shadow)\.update$", re.IGNORECASE)  # of one parameter
-_AVERAGING = re.compile(r"EMA|MovingAverage|ExponentialAverage")  # classes
-_PLAIN = (ast.With, ast.If, ast.Expr, ast.Assign, ast.AugAssign, ast.Assert, ast.Continue, ast.Pass)
-_TABLES = frozenset({"builtins.dict", "state_dict"})
-_WALKED = re.compile(r"param|grads|gradients|^state_dict$", re.IGNORECASE)
-
-
-def parameter_update(program: Program, loop: ParameterLoop) -> str:
-    """What a loop over parameters does to each and nothing else: update, clip, copy or norm; empty for other loops.
-
-    These are an average, say, a clamp, an assignment, or a sum over all.
-    """
-    walked = loop.iter if isinstance(loop, ast.For) else loop.generators[0].iter
-    kind = _kind(program, loop)
-    owner = getattr(program.class_around(loop), "name", "")
-    is_average = kind == "update" and _AVERAGING.search(owner) is not None
-    is_walked = kind and (is_average or _walks_parameters(program, walked) or _reads_states(program, loop))
-    return kind if is_walked else ""
-
-
-def _kind(program: Program, loop: ParameterLoop) -> str:
-    if not isinstance(loop, ast.For):
-        nodes = nodes_below(loop.elt)
-        if not any("grad" in vars(each).values() for each in nodes):
-            return ""
-        calls = [each for each in nodes if isinstance(each, ast.Call)]
-        names = {getattr(each.func, "attr", "") for each in calls if program.qualified(each.func) not in _HARMLESS}
-        text = ast.dump(loop.elt) if names <= _HARMLESS | {"abs", "max"} else ""
-        return "norm" if _NORM.search(text) else ""
-    own = variables_in(loop.target)
-    updates, computes = set[str](), False
-    for node in (each for part in loop.body for each in nodes_below(part)):
-        computes |= isinstance(node, ast.BinOp)
-        if isinstance(node, ast.Call):
-            method = getattr(node.func, "attr", "")
-            if _AVERAGES.search(path_of(node.func)) and node.args:
-                updates.add("update")
-            elif method not in _UPDATES | _HARMLESS and program.qualified(node.func) not in _HARMLESS:
-                return ""
-            updates |= {method} & _UPDATES
-            computes |= method in _COMPUTED
-        elif isinstance(node, ast.AugAssign):
-            is_own = not own.isdisjoint(path_of(node.target).split("."))
-            updates |= {"update"} if is_own else {"norm"} if _REDUCED.search(ast.dump(node.value)) else set()
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            adds = isinstance(node.value, ast.BinOp) and path_of(node.value.left) == node.targets[0].id
-            is_norm = adds and node.targets[0].id not in own and _REDUCED.search(ast.dump(node.value))
-            (updates if is_norm else own).add("norm" if is_norm else node.targets[0].id)
-        elif isinstance(node, ast.Assign):
-            is_kept = getattr(node.targets[0], "attr", "") == "data" or _is_slot(node.targets[0], own)
-            updates |= {"update"} if is_kept and _is_computed(program, node.value) else set()
-        elif isinstance(node, ast.stmt) and not isinstance(node, _PLAIN):
-            return ""
-    if not updates or updates == {"copy_"}:
-        return "" if not updates else "update" if computes else "copy"
-    return "norm" if "norm" in updates else "clip" if updates <= _CLAMPS else "update"
-
-
-def _is_slot(target: ast.expr, own: set[str]) -> bool:
-    return isinstance(target, ast.Subscript) and not own.isdisjoint(path_of(target.slice).split("."))
-
-
-def _is_computed(program: Program, value: ast.expr) -> bool:
-    if (copied := receiver_of(value, "clone", "detach")) is not None:
-        return _is_computed(program, copied)
-    sources = program.get(Flow).assigned(value) if isinstance(value, ast.Name) else [value]
-    methods = [getattr(getattr(each, "func", None), "attr", "") for each in sources]
-    return not _COMPUTED.isdisjoint(methods) or any(isinstance(each, ast.BinOp) for each in sources)
-
-
-def _reads_states(program: Program, loop: ParameterLoop) -> bool:
-    """Does it look up what it walks in the states of a module?"""
-    own = variables_in(loop.target) if isinstance(loop, ast.For) else set()
-    nodes = (each for part in loop.body for each in nodes_below(part)) if isinstance(loop, ast.For) else ()
-    looked_up = (each.value for each in nodes if isinstance(each, ast.Subscript) and path_of(each.slice) in own)
-    return any(getattr(each.func, "attr", "") == "state_dict" for part in looked_up for each in _tables(program, part))
-
-
-def _tables(program: Program, node: ast.expr) -> list[ast.Call]:
-    made = program.get(Origins).of(node) if isinstance(node, ast.Name | ast.Attribute) else []
-    calls = [each for each in made if isinstance(each, ast.Call)]
-    return [each for each in calls if getattr(each.func, "attr", program.qualified(each.func)) in _TABLES]
-
-
-def _walks_parameters(program: Program, walked: ast.expr) -> bool:
-    nodes = (each for part in (walked, *_tables(program, receiver_of(walked) or walked)) for each in ast.walk(part))
-    words = [str(getattr(e, "attr", getattr(e, "id", getattr(e, "value", "")))) for e in nodes]
-    return any(map(_WALKED.search, words)) and not any("emb" in word for word in words)  # embeddings have one

@@ -108,13 +108,22 @@ def _is_for_each(statement: ast.stmt, reads: Iterable[ast.AST]) -> bool:
 
 def _deferred(program: Program, statement: ast.stmt) -> Late | None:
     call = program.call_of(statement.value, LATER) if isinstance(statement, ast.Expr) else None
-    if call is None or call.keywords or not call.args:
+    if call is None or not call.args:
         return None
-    report, *tensors = call.args
-    given = report.args.defaults if isinstance(report, ast.Lambda) else [report]
-    if not all(isinstance(each, ast.Name | ast.Constant) for each in [*given, *tensors]):
-        return None
-    return Late(statement, (), tuple(each for each in tensors if isinstance(each, ast.Name)))
+    report, *values = call.args
+    values += [each.value for each in call.keywords]
+    terms = list[ast.Name]()
+    for each in values:  # and what is added to them
+        tensor = each.value if isinstance(each, ast.Attribute) and torch_ops.does(each.attr, "to_host") else each
+        if isinstance(each, ast.Tuple):
+            values += each.elts
+        elif isinstance(each, ast.Call) and program.qualified(each.func) == "builtins.len":
+            values += each.args
+        elif isinstance(tensor, ast.Name):
+            terms += [tensor] if tensor is not each or _is_tensor(program, tensor) else []
+        elif not isinstance(each, ast.Constant) and not (isinstance(each, ast.Attribute) and _is_steady(program, each)):
+            return None
+    return Late(statement, (), tuple(terms)) if isinstance(report, ast.Lambda) or path_of(report) else None
 
 
 def _simple(program: Program, statement: ast.Expr | ast.Assign | ast.AugAssign) -> Late | None:

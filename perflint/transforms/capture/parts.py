@@ -11,7 +11,7 @@ from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.calls import is_metadata
-from perflint.analysis.loops.repeats import parameter_update
+from perflint.analysis.loops.parameters import parameter_update
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Effect, Program
 from perflint.analysis.values.values import Kind, Place
