@@ -64,9 +64,7 @@ from perflint.api import Finding, Options, Program, Rule, Severity
 _FUSED = re.compile(r"scaled_dot_product|sdpa|flash_?att|xformers|memory_efficient|flex_attention")  # in lower case
 _REFERENCE = re.compile(r"(^|_)(ref|reference|naive|slow|manual|vanilla|eager)(_|$)", re.IGNORECASE)
 
-_NAMING: Mapping[type[ast.AST], str] = {  # where code names something
-    ast.Name: "id",
-    ast.Attribute: "attr",
+_NAMING: Mapping[type[ast.AST], str] = {  # where code names something, besides variables and attributes
     ast.alias: "name",
     ast.ImportFrom: "module",
     ast.Constant: "value",
@@ -96,8 +94,9 @@ def _is_fused_besides(program: Program) -> bool:
     """Does the file's code name a fused kernel, rather than a comment or a docstring?"""
     if not _FUSED.search(program.text.lower()):
         return False
-    words = ((node, getattr(node, part)) for kind, part in _NAMING.items() for node in program.of_type(kind))
-    fused = (node for node, word in words if isinstance(word, str) and _names_fused(word))
+    others = ((getattr(node, part), [node]) for kind, part in _NAMING.items() for node in program.of_type(kind))
+    words = (*program.names.items(), *program.attributes.items(), *others)
+    fused = (node for word, nodes in words if isinstance(word, str) and _names_fused(word) for node in nodes)
     return not all(isinstance(program.parent(node), ast.Expr) for node in fused)
 
 

@@ -89,7 +89,8 @@ def _growing(program: Program, statement: ast.Assign) -> Iterator[tuple[TorchCal
     for node in (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,):
         parts = node.args[0] if isinstance(node, ast.Call) and node.args else None
         for own in parts.elts if isinstance(parts, ast.List | ast.Tuple) else ():
-            found = api.operation(program, node) if ast.unparse(own) == ast.unparse(target) else None
+            is_same = type(own) is type(target) and ast.unparse(own) == ast.unparse(target)
+            found = api.operation(program, node) if is_same else None
             if found is not None and "joining" in found.traits and found.name != "stack":
                 yield found, own
 

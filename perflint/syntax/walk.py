@@ -79,12 +79,14 @@ class Walk:
             node = stack.pop()
             cls = node.__class__
             of_type[cls].append(node)
+            if not (names := fields[cls]):
+                continue  # more than half of them
             if cls in _MIXED and _is_mixed(node):
                 below = sorted(children(node), key=place_of, reverse=True)
                 parents.update(dict.fromkeys(below, node))
                 stack += below
                 continue
-            for field in fields[cls]:
+            for field in names:
                 child = getattr(node, field)
                 if child.__class__ is list:
                     if child:
@@ -217,7 +219,8 @@ def nodes_below(root: ast.AST) -> list[ast.AST]:
     """`root` and all below it, the nearest first: in a third of the time of `ast.walk`."""
     found = [root]
     for node in found:
-        found += children(node)
+        if _FIELDS[node.__class__]:
+            found += children(node)
     return found
 
 
@@ -316,7 +319,7 @@ def children(node: ast.AST) -> list[ast.AST]:
             found += child
         elif child is not None:
             found.append(child)
-    return [each for each in found if each is not None] if None in found else found
+    return [each for each in found if each is not None] if node.__class__ in _MIXED else found
 
 
 def path_of(node: ast.AST) -> str:

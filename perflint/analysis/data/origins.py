@@ -198,13 +198,13 @@ class Attributes:
         return self._is_edited(node) and self._may_be_foreign(node.value)
 
     def _is_edited(self, node: ast.Attribute) -> bool:
+        if not isinstance(node.ctx, ast.Load):
+            return True
         around = self._program.parent(node)
         while isinstance(around, ast.Subscript):
             if not isinstance(around.ctx, ast.Load):
                 return True
             around = self._program.parent(around)
-        if not isinstance(node.ctx, ast.Load):
-            return True
         if isinstance(around, ast.Attribute):
             return around.attr == "data" or (around.attr.endswith("_") and not around.attr.endswith("__"))
         return isinstance(around, ast.Call) and node in around.args and path_of(around.func).endswith("_")

@@ -16,6 +16,7 @@ from perflint.analysis.values.values import (
     DEVICE_TENSOR,
     GUESSED_TENSOR,
     LIKELY_LOADER,
+    LIKELY_MODULE,
     NUMBER,
     NUMPY,
     STRING,
@@ -252,7 +253,7 @@ _CLASSES = {
     **dict.fromkeys(("Tensor", "FloatTensor", "BoolTensor"), TENSOR),
     "LongTensor": TENSOR._replace(dtype="int"),
     "DataLoader": LIKELY_LOADER,
-    "Module": Value(Kind.MODULE, sure=False),
+    "Module": LIKELY_MODULE,
     "Optimizer": Value(Kind.OPTIMIZER),
     "ndarray": NUMPY,
 }

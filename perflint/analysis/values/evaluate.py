@@ -248,7 +248,7 @@ class Evaluator(ABC):
         periodic = [part.periodic for part in parts]
         if any(periodic) if isinstance(node.op, ast.And) else all(periodic):
             return PERIODIC
-        return join_all(part._replace(periodic=False) for part in parts)
+        return join_all(part._replace(periodic=False) if part.periodic else part for part in parts)
 
     def _compare(self, node: ast.Compare) -> Value:
         left = self.evaluate(node.left)

@@ -34,7 +34,7 @@ from perflint.analysis.values.values import (
     parts_of,
     sequence_of,
 )
-from perflint.syntax.walk import TRIES, bindings_of, last_name, path_of, place_of
+from perflint.syntax.walk import TRIES, last_name, path_of, place_of
 
 ROUNDS = 2
 _EVALUATIONS_PER_ROUND = 3  # of one function, each time its arguments turn out to be more than was known
@@ -184,7 +184,7 @@ class Executor(Evaluator):
                 method.parent = outer
                 info.methods[method.name] = method
             else:
-                self._statement(statement)
+                self._block([statement])
         for name, value in self.frame.env.items():
             info.assign(name, value)
         if not info.kind and not info.bases:
@@ -254,7 +254,7 @@ class Executor(Evaluator):
             return
         else:
             value = self.evaluate(node.value)
-        for target, _ in bindings_of(node):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             self.assign(target, value)
 
     def _run_delete(self, node: ast.Delete) -> None:
@@ -281,12 +281,9 @@ class Executor(Evaluator):
 
     def _block(self, statements: Iterable[ast.stmt]) -> None:
         for statement in statements:
-            self._statement(statement)
-
-    def _statement(self, statement: ast.stmt) -> None:
-        handler = _STATEMENTS.get(statement.__class__)
-        if handler is not None:
-            handler(self, statement)
+            handler = _STATEMENTS.get(statement.__class__)
+            if handler is not None:
+                handler(self, statement)
 
     def _branch(self, statements: list[ast.stmt], env: dict[str, Value]) -> dict[str, Value] | None:
         """Run a block from `env`; the environment after it, or None if control never gets there."""

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from perflint import torch_ops
 from perflint.analysis.links import Says
-from perflint.analysis.values.values import ELSEWHERE, LIKELY_LOADER, UNKNOWN, Kind, Place, Value, tensor
+from perflint.analysis.values.values import ELSEWHERE, LIKELY_LOADER, LIKELY_MODULE, UNKNOWN, Kind, Place, Value, tensor
 from perflint.syntax.scopes import bound_names, local_names
 from perflint.syntax.source import Module
 from perflint.syntax.walk import FUNCTIONS, TRIES, Walk, path_of, spans_an_axis
@@ -93,7 +93,7 @@ def usages(file: Walk) -> dict[ast.AST | None, Usage]:
 def kind_by_usage(name: str, attributes: Set[str]) -> Value:
     """The likely value of a parameter of which these attributes are taken."""
     if _CALLED in attributes:
-        return Value(Kind.MODULE, sure=False)
+        return LIKELY_MODULE
     role = _role(attributes, called="train" in attributes)
     if role is None:
         role = by_name(name) or (tensor(Place.UNKNOWN) if any(map(is_tensor_only, attributes)) else UNKNOWN)
@@ -127,7 +127,7 @@ def roles(file: Walk) -> dict[str, Value]:
     others = ((path, call) for path, call in made.items() if call and path and path not in found)
     twins = (path for path, call in others if path_of(call.func) in names and _maker_of(call) in makers)
     named = (path for path in called if _names_model(path.rpartition(".")[2]))
-    likely = dict.fromkeys((*twins, *named), Value(Kind.MODULE, sure=False))
+    likely = dict.fromkeys((*twins, *named), LIKELY_MODULE)
     return likely | found | dict.fromkeys(_trainers(file.called), UNKNOWN)
 
 
@@ -174,7 +174,7 @@ def _role(names: Set[str], called: bool) -> Value | None:
     if "step" in names and "zero_grad" in names:
         return Value(Kind.OPTIMIZER, sure=False)
     if "step" not in names and (names & _OF_MODULES or (called and names & _OF_CALLED) or {"train", "eval"} <= names):
-        return Value(Kind.MODULE, sure=False)
+        return LIKELY_MODULE
     return tensor(Place.DEVICE) if "backward" in names else None
 
 
@@ -207,10 +207,10 @@ _FORMATS = (
     *("Accelerator", "Fabric(", "deepspeed", "colossal", "megatron", "fairseq", "fastai", "torch_xla."),
 )
 _SWITCHED = "use no is with enable enabled disable torch cuda native fp do".split()  # `rand_amp` is an amplitude
-_FORMAT = re.compile(  # each begins with letters of its own, quickly looked for; `amp_to_db` is of amplitudes
-    rf"amp(?:(?<=\bamp)(?:\b|_(?!to_))|(?:{'|'.join(f'(?<={each}_amp)' for each in _SWITCHED)})\b)"
-    r"|half(?<=\bhalf)\(|precision=(?<=\bprecision=)"
-    r"|import (?:pytorch_)?lightning|from (?:pytorch_)?lightning"
+_FORMAT = (  # each begins with letters of its own, which are looked for quickly; `amp_to_db` is of amplitudes
+    re.compile(rf"amp(?:(?<=\bamp)(?:\b|_(?!to_))|(?:{'|'.join(f'(?<={each}_amp)' for each in _SWITCHED)})\b)"),
+    *map(re.compile, (r"half(?<=\bhalf)\(", r"precision=(?<=\bprecision=)")),
+    *map(re.compile, ("import (?:pytorch_)?lightning", "from (?:pytorch_)?lightning")),
 )
 _COMPILING = frozenset("script script_method script_if_tracing _script_if_tracing trace trace_module freeze".split())
 _SCRIPTS = tuple(f".jit.{name}" for name in _COMPILING)
@@ -220,7 +220,11 @@ def says_of(program: Module) -> Says:
     compiles = Says.COMPILES if scripting(program) is not None else Says.NOTHING
     text = program.text
     twice = _differentiates_twice(text) and _differentiates_twice(_OF_LOSS.sub("", text))
-    formats = Says.FORMATS if any(map(text.__contains__, _FORMATS)) or _FORMAT.search(text) else Says.NOTHING
+    formats = (
+        Says.FORMATS
+        if any(map(text.__contains__, _FORMATS)) or any(each.search(text) for each in _FORMAT)
+        else Says.NOTHING
+    )
     return _of_place(program) | compiles | formats | (Says.TRANSFORMS if twice else Says.NOTHING)
 
 

@@ -24,6 +24,7 @@ from perflint.analysis.links import (
     GradMode,
     Heat,
     HotCall,
+    Likelihood,
     Links,
     Manner,
     Says,
@@ -91,7 +92,9 @@ def _summary(
     program: Program, context: Context, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef
 ) -> Summary:
     trains = program.trains_once(function)
-    summary = Summary(
+    is_asked = name in context.asked
+    starts = program.get(Starts) if program.get(_may_start) else None
+    return Summary(
         name,
         _returns(program, function),
         trains,
@@ -99,15 +102,12 @@ def _summary(
         drops=drops_graph(program, function),
         repeats=not trains and program.get(Loops).trains_repeatedly(function),
         evaluates=not trains and program.get(Loops).evaluates_once(function),
+        memory=program.get(Memory).exported(function) if is_asked else None,
+        differentiates=needs_gradients(program, function) if is_asked else None,
+        records=is_asked and program.get(Effects).records(function),
+        starts=starts.by_calling(function) if starts is not None else Likelihood.NO,
+        loads=starts.by_iterating(function) if starts is not None else Likelihood.NO,
     )
-    if name in context.asked:
-        summary = replace(summary, memory=program.get(Memory).exported(function))
-        needs = needs_gradients(program, function)
-        summary = replace(summary, differentiates=needs, records=program.get(Effects).records(function))
-    if not program.get(_may_start):
-        return summary
-    starts = program.get(Starts)
-    return replace(summary, starts=starts.by_calling(function), loads=starts.by_iterating(function))
 
 
 def _returns(program: Program, function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:

@@ -13,6 +13,7 @@ from perflint.analysis.values.operators import Arguments, common_place
 from perflint.analysis.values.values import (
     DEVICE_TENSOR,
     GUESSED,
+    LIKELY_MODULE,
     NONE,
     NUMBER,
     NUMPY,
@@ -178,7 +179,7 @@ def _on_module(evaluator: Evaluator, owner: Value, name: str, node: ast.Call, ar
     if name in MODULE_SELF:
         return owner
     if name in _OF_MODULES:
-        return _OF_MODULES[name](owner.item or Value(Kind.MODULE, sure=False))
+        return _OF_MODULES[name](owner.item or LIKELY_MODULE)
     may_compute = arguments.open or any(value.kind in _MAY_HOLD_TENSORS for value in arguments.all)
     return tensor(evaluator.module_place, sure=False) if may_compute else UNKNOWN
 
@@ -186,7 +187,7 @@ def _on_module(evaluator: Evaluator, owner: Value, name: str, node: ast.Call, ar
 _OF_MODULES: dict[str, Callable[[Value], Value]] = {  # what they give, by the value of the parts
     **dict.fromkeys(("parameters", "buffers"), lambda part: sequence_of(DEVICE_TENSOR)),
     **dict.fromkeys(("named_parameters", "named_buffers"), lambda part: sequence_of(sequence((STRING, DEVICE_TENSOR)))),
-    **dict.fromkeys(("modules", "children"), lambda part: sequence_of(Value(Kind.MODULE, sure=False))),
+    **dict.fromkeys(("modules", "children"), lambda part: sequence_of(LIKELY_MODULE)),
     **dict.fromkeys(("named_modules", "named_children", "items"), lambda part: sequence_of(sequence((STRING, part)))),
     "values": sequence_of,
     **dict.fromkeys(

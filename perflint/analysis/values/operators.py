@@ -12,6 +12,7 @@ from perflint.analysis.values.values import (
     GUESSED_TENSOR,
     LIKELY_HOST_TENSOR,
     LIKELY_LOADER,
+    LIKELY_MODULE,
     NONE,
     NUMBER,
     NUMPY,
@@ -32,6 +33,7 @@ from perflint.syntax.scopes import is_of_class, is_static, matched
 from perflint.syntax.walk import Function, nodes_below, path_of
 
 _MODULO = Value(Kind.NUMBER, name="modulo")
+_LIKELY_NUMBER = NUMBER._replace(sure=False)
 _UNEQUAL = (Kind.SEQUENCE, Kind.STRING, Kind.NONE)  # to any tensor, whatever is in it
 _LOGICAL = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.Add, ast.Mult)  # of masks they make a mask
 
@@ -105,7 +107,7 @@ def comparison(ops: Sequence[ast.cmpop], left: Value, rights: Sequence[Value]) -
     if isinstance(ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn):
         return NUMBER
     may_be = [value.kind in (Kind.UNKNOWN, Kind.METHOD) for value in operands]  # an attribute may be a parameter
-    return UNKNOWN if all(may_be) else NUMBER._replace(sure=not any(may_be))
+    return UNKNOWN if all(may_be) else _LIKELY_NUMBER if any(may_be) else NUMBER
 
 
 def subscript(base: Value, index: Value, node: ast.expr) -> Value:
@@ -116,7 +118,7 @@ def subscript(base: Value, index: Value, node: ast.expr) -> Value:
     if base.kind is Kind.MAPPING:
         return base.entry(index)
     if base.kind is Kind.MODULE:
-        return base.item or Value(Kind.MODULE, sure=False)
+        return base.item or LIKELY_MODULE
     if base.kind is Kind.DATASET:
         return LIKELY_HOST_TENSOR
     if base.kind is Kind.LOADER and not base.sure and index.is_literal:  # which no loader allows: of several loaders
