@@ -284,9 +284,9 @@ def bindings_of(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     """The targets to which `node` itself assigns, each with what gives its value, or its parts' values."""
     if isinstance(node, ast.Assign):
         return [(target, node.value) for target in node.targets]
-    if isinstance(node, ast.AugAssign | ast.AnnAssign | ast.NamedExpr):
+    if isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.NamedExpr)):
         return [(node.target, node.value)] if node.value is not None else []
-    if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
+    if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
         return [(node.target, node.iter)]
     if isinstance(node, ast.withitem) and node.optional_vars is not None:
         return [(node.optional_vars, node.context_expr)]
@@ -370,7 +370,7 @@ def spans_an_axis(index: ast.expr) -> bool:
 
 def last_name(node: ast.AST) -> str:
     """What a variable, parameter or attribute, or what `node` calls or is a part of, is called."""
-    while isinstance(node, ast.Call | ast.Subscript):
+    while isinstance(node, (ast.Call, ast.Subscript)):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.arg if isinstance(node, ast.arg) else str(getattr(node, "attr", getattr(node, "id", "")))
 

@@ -39,7 +39,7 @@ class GradModes:
         for parent in self._program.ancestors(node):
             if isinstance(parent, FUNCTIONS):
                 return self._first(getattr(parent, "decorator_list", ())) or self._switched(parent)
-            if isinstance(parent, ast.With | ast.AsyncWith):
+            if isinstance(parent, (ast.With, ast.AsyncWith)):
                 mode = self._first([item.context_expr for item in parent.items][::-1])
                 if mode is not None:
                     return mode
@@ -190,7 +190,7 @@ class TrainingModes:
         value = self._program.value(flag).literal if flag is not None else True
         training = False if method.attr == "eval" else value if isinstance(value, bool) else None
         around: ast.AST | None = call
-        while isinstance(around, ast.Call | ast.Attribute):  # `model = Net().eval().to(device)`
+        while isinstance(around, (ast.Call, ast.Attribute)):  # `model = Net().eval().to(device)`
             around = self._program.parent(around)
         made = around.targets if isinstance(around, ast.Assign) else []
         for path in filter(None, (path_of(method.value), *map(path_of, made))):

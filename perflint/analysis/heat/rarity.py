@@ -51,7 +51,7 @@ def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
         return child is not parent.test and _is_rarely(program, parent.test, child is parent.body, [child])
     if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And) and child in parent.values:
         return any(_is_rarely(program, test, True, [child]) for test in parent.values[: parent.values.index(child)])
-    if isinstance(parent, ast.ExceptHandler | ast.Raise):
+    if isinstance(parent, (ast.ExceptHandler, ast.Raise)):
         return True
     if isinstance(parent, ast.Assert):
         return child is parent.msg
@@ -71,7 +71,7 @@ def is_escape(program: Program, statement: ast.stmt, parent: ast.AST) -> type[as
     if isinstance(parent, ast.If) and statement in parent.body and _runs_once(program, parent):
         return ast.Break
     last = program.block_of(statement)[-1]
-    if isinstance(last, ast.Break | ast.Continue):
+    if isinstance(last, (ast.Break, ast.Continue)):
         return type(last)
     if isinstance(last, ast.Raise) or _exits(program, last):
         return ast.Raise
@@ -131,7 +131,7 @@ def _skipped_before(program: Program, statement: ast.stmt) -> bool:
             return False
         if not isinstance(earlier, ast.If) or earlier.orelse:
             continue
-        leaves = isinstance(earlier.body[-1], ast.Continue | ast.Return)
+        leaves = isinstance(earlier.body[-1], (ast.Continue, ast.Return))
         if leaves and _is_rarely(program, earlier.test, False, block[index + 1 :]):
             return True
     return False

@@ -284,9 +284,9 @@ def _tests(program: Program, node: ast.AST) -> list[ast.expr]:
         return node.values[:-1]
     if isinstance(node, ast.Compare):
         searched = program.value(node.comparators[0]).kind
-        is_search = isinstance(node.ops[0], ast.In | ast.NotIn) and searched in (Kind.SEQUENCE, Kind.TENSOR)
+        is_search = isinstance(node.ops[0], (ast.In, ast.NotIn)) and searched in (Kind.SEQUENCE, Kind.TENSOR)
         return [node.left] if is_search else []
-    assert isinstance(node, ast.If | ast.While | ast.Assert | ast.IfExp)
+    assert isinstance(node, (ast.If, ast.While, ast.Assert, ast.IfExp))
     return [node.test]
 
 

@@ -179,7 +179,7 @@ class Building:
     def _assign(self, target: ast.expr, source: ast.expr | None, steps: tuple[Step, ...] = ()) -> None:
         if isinstance(target, ast.Name):
             self._define(target.id, target, source, steps)
-        elif isinstance(target, ast.Tuple | ast.List):
+        elif isinstance(target, (ast.Tuple, ast.List)):
             self._place(target)
             self._unpack(target.elts, source, steps)
         elif isinstance(target, ast.Starred):
@@ -312,7 +312,7 @@ def _bound(scope: Scope | LoopNode) -> Set[str]:
 
 def _written(scope: ast.AST, writes: Writes) -> Iterable[str]:
     for node in own_nodes(scope):
-        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
             yield whole_of(node)
         elif isinstance(node, ast.Call):
             yield from writes(node)

@@ -99,7 +99,7 @@ class Body(Expressions):
                 flow.painted.add(name)
 
     def _evaluate(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
             parts = (part for target, _ in bindings_of(node) for part in ast.walk(target))
             made = [each for part in parts for each in self.made.get(part, ())]
             for each in made:

@@ -96,7 +96,7 @@ class Expressions(ABC):
         """Where what a variable holds at a node comes from."""
 
     def trace(self, node: ast.expr | None) -> Trace:
-        if node is None or isinstance(node, ast.Constant | ast.Lambda):
+        if node is None or isinstance(node, (ast.Constant, ast.Lambda)):
             return INVARIANT
         if node in self.known.traces:
             self.is_circular |= node in self.open
@@ -108,7 +108,7 @@ class Expressions(ABC):
         return self.known.traces[node]
 
     def _trace(self, node: ast.expr) -> Trace:
-        if isinstance(node, ast.Name | ast.Attribute):
+        if isinstance(node, (ast.Name, ast.Attribute)):
             return self._read(node)
         if isinstance(node, ast.Subscript):
             return self._subscript(node)
@@ -127,7 +127,7 @@ class Expressions(ABC):
             parts += [each.iter for each in node.generators if isinstance(node, ast.ListComp)]
             return merged(map(self.trace, parts))
         inner = merged(self.trace(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
-        if isinstance(node, ast.Tuple | ast.List | ast.Starred | ast.Await):
+        if isinstance(node, (ast.Tuple, ast.List, ast.Starred, ast.Await)):
             return inner
         return self._arithmetic(node, inner)
 

@@ -207,7 +207,7 @@ class Executor(Evaluator):
         if isinstance(target, ast.Name):
             self.frame.bind(target.id, value)
             self.values[target] = value
-        elif isinstance(target, ast.Tuple | ast.List):
+        elif isinstance(target, (ast.Tuple, ast.List)):
             parts = parts_of(value, len(target.elts))
             for each, part in zip(target.elts, parts, strict=True):
                 self.assign(each, part)

@@ -94,7 +94,7 @@ def _sequence_arithmetic(op: ast.operator, left: Value, right: Value) -> Value:
 
 def comparison(ops: Sequence[ast.cmpop], left: Value, rights: Sequence[Value]) -> Value:
     operands = (left, *rights)
-    if not isinstance(ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn):
+    if not isinstance(ops[0], (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
         tensors = [value for value in operands if value.kind is Kind.TENSOR]
         if tensors and all(value.kind not in _UNEQUAL for value in operands):
             return _combined(tensors, "bool")
@@ -102,9 +102,9 @@ def comparison(ops: Sequence[ast.cmpop], left: Value, rights: Sequence[Value]) -
             return NUMPY
     if len(ops) == 1 and left.name == "modulo" and isinstance(ops[0], ast.Eq):
         return PERIODIC
-    if len(ops) == 1 and left.name == "modulo" and isinstance(ops[0], ast.NotEq | ast.Gt):
+    if len(ops) == 1 and left.name == "modulo" and isinstance(ops[0], (ast.NotEq, ast.Gt)):
         return _MODULO  # true but once in n, as the remainder itself
-    if isinstance(ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn):
+    if isinstance(ops[0], (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
         return NUMBER
     may_be = [value.kind in (Kind.UNKNOWN, Kind.METHOD) for value in operands]  # an attribute may be a parameter
     return UNKNOWN if all(may_be) else _LIKELY_NUMBER if any(may_be) else NUMBER
@@ -231,7 +231,7 @@ def refined(values: Values, test: ast.expr, outcome: bool) -> dict[str, Value]:
             name = values.get(test.comparators[0], UNKNOWN).name
             return {path: Value(Kind.MODULE, name=name)} if torch_ops.class_kind(name) else {}
         asks = getattr(test.comparators[0], "value", "") is None and path_of(test.left)
-        is_none = isinstance(test.ops[0], ast.Is | ast.Eq) is outcome
+        is_none = isinstance(test.ops[0], (ast.Is, ast.Eq)) is outcome
         return {path_of(test.left): NONE} if asks and is_none else {}
     path = path_of(test.args[0]) if isinstance(test, ast.Call) and test.args else ""
     value = _tested(values, test, outcome) if path and isinstance(test, ast.Call) else None
