@@ -88,7 +88,7 @@ def _growing(program: Program, statement: ast.Assign) -> Iterator[tuple[TorchCal
     target, value = statement.targets[0], statement.value
     for node in (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,):
         parts = node.args[0] if isinstance(node, ast.Call) and node.args else None
-        for own in parts.elts if isinstance(parts, ast.List | ast.Tuple) else ():
+        for own in parts.elts if isinstance(parts, (ast.List, ast.Tuple)) else ():
             is_same = type(own) is type(target) and ast.unparse(own) == ast.unparse(target)
             found = api.operation(program, node) if is_same else None
             if found is not None and "joining" in found.traits and found.name != "stack":

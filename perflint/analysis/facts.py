@@ -370,7 +370,7 @@ class Program(Module, ABC):
             if path_of(target) == path and self.value(target).kind is Kind.NUMBER:
                 return True
         return any(
-            isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add | ast.Sub) and path_of(node.target) == path
+            isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Add, ast.Sub)) and path_of(node.target) == path
             and self.value(node.value).kind in (Kind.NUMBER, Kind.UNKNOWN)
             for node in own_nodes(loop)
         )  # fmt: skip

@@ -90,7 +90,7 @@ def defaults_of(function: Function) -> dict[str, ast.expr]:
 def handed_on(function: Function) -> str:
     """The parameter of a generator that only yields its items; empty for others."""
     nodes = own_nodes(function)
-    yields = [each for each in nodes if isinstance(each, ast.Yield | ast.YieldFrom)]
+    yields = [each for each in nodes if isinstance(each, (ast.Yield, ast.YieldFrom))]
     item = path_of(yields[0].value) if len(yields) == 1 and isinstance(yields[0], ast.Yield) and yields[0].value else ""
     if not item or sum(isinstance(each, ast.Name) and each.id == item for each in nodes) > 2:
         return ""

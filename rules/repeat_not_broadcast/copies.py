@@ -46,7 +46,7 @@ class Copy:
 
 
 def recognise(program: Program, call: ast.Call) -> Copy | None:
-    if not isinstance(call.func, ast.Attribute | ast.Name):
+    if not isinstance(call.func, (ast.Attribute, ast.Name)):
         return None
     qualified = program.qualified(call.func)
     if qualified:

@@ -155,7 +155,7 @@ class _Walk:
         self.found.append(GraphUse(node, fate))
 
     def _is_harmless(self, node: ast.expr) -> bool:
-        is_computed = isinstance(node, ast.Call | ast.BinOp | ast.UnaryOp)
+        is_computed = isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp))
         if is_computed and self._modes.of(node, callers=False) is GradMode.OFF:
             return True
         method = getattr(node.func, "attr", "") if isinstance(node, ast.Call) else ""
@@ -166,11 +166,11 @@ class _Walk:
         return _has_none(self.program.value(node))
 
     def _step(self, parent: ast.AST, node: ast.expr, calls: Calls) -> None:
-        if isinstance(parent, ast.Call | ast.keyword):
+        if isinstance(parent, (ast.Call, ast.keyword)):
             self._argument(parent, node, calls)
         elif isinstance(parent, ast.Attribute):
             self._attribute(parent, calls)
-        elif isinstance(parent, ast.Return | ast.Yield | ast.YieldFrom | ast.Lambda):
+        elif isinstance(parent, (ast.Return, ast.Yield, ast.YieldFrom, ast.Lambda)):
             self._returned(parent, calls)
         elif targets := bindings_of(parent):
             for target, _ in targets:

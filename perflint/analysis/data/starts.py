@@ -111,7 +111,7 @@ class Starts:
         if is_main_guard(statement) or isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
             return None
         if isinstance(statement, (ast.If, *TRIES, ast.With)):
-            heads = [child for child in children(statement) if not isinstance(child, ast.stmt | ast.ExceptHandler)]
+            heads = [child for child in children(statement) if not isinstance(child, (ast.stmt, ast.ExceptHandler))]
             if reason := self._reason_in(heads):
                 return Start(statement, top, reason.likelihood, reason.what)
             for block in _blocks(statement):
@@ -140,7 +140,7 @@ class Starts:
             stack.extend(children(node))
 
     def _reason(self, node: ast.AST) -> Reason | None:
-        if isinstance(node, ast.For | ast.AsyncFor | ast.YieldFrom | ast.comprehension):
+        if isinstance(node, (ast.For, ast.AsyncFor, ast.YieldFrom, ast.comprehension)):
             return self._workers.of(node.value if isinstance(node, ast.YieldFrom) else node.iter)
         if isinstance(node, COMPREHENSIONS):
             return next(filter(None, (self._workers.of(generator.iter) for generator in node.generators)), None)

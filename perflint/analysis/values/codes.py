@@ -142,11 +142,11 @@ _SWITCHES = frozenset({"train", "eval"})  # which every module has
 def named_functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """The functions that other files can call, by their name there: `function` or `Class.method`."""
     for statement in tree.body:
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield statement.name, statement
         elif isinstance(statement, ast.ClassDef):
             for method in statement.body:
-                if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
+                if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
                     yield f"{statement.name}.{method.name}", method
 
 

@@ -66,7 +66,7 @@ class TorchCall(NamedTuple):
 
 def operation(program: Program, node: ast.AST) -> TorchCall | None:
     """The operation of torch that `node` calls: a function, or a method of what may be a tensor."""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute | ast.Name):
+    if not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Attribute, ast.Name)):
         return None
     qualified = program.qualified(node.func)
     if qualified:
