@@ -117,6 +117,7 @@ LIKELY_HOST_TENSOR = Value(Kind.TENSOR, Place.HOST, sure=False)
 TENSOR = Value(Kind.TENSOR)
 LOADER = Value(Kind.LOADER, item=LIKELY_HOST_TENSOR)
 LIKELY_LOADER = LOADER._replace(sure=False)
+LIKELY_MODULE = Value(Kind.MODULE, sure=False)
 
 
 @lru_cache(maxsize=256)
