@@ -159,10 +159,13 @@ def undo_all(changes: Iterable[Undo]) -> Undo:
     return undo
 
 
-def allow_counters_in_graphs(hits: Iterable[Callable[[int], None]], config: Any) -> Undo:
-    """Let torch.compile call the counters without a graph break."""
+def allow_in_graphs(functions: Iterable[Callable[..., None]], config: Any) -> Undo:
+    """Have torch.compile call these functions of numbers and tensors behind a graph, with no break of it.
+
+    Of what it inlines, it leaves them out.
+    """
     others = set(getattr(config, "reorderable_logging_functions", ()))
-    config.reorderable_logging_functions = {*others, *hits}
+    config.reorderable_logging_functions = {*others, *functions}
     return lambda: setattr(config, "reorderable_logging_functions", others)
 
 

@@ -47,7 +47,7 @@ class Shim:
             "runpy": partial(hooks.patch_files_run, self.patches, self.code),
             "importlib.util": partial(hooks.patch_files_located, self.swap),
             hooks.GRAPHS: partial(hooks.count_graphs, run),
-            "torch._dynamo.config": partial(hooks.allow_counters_in_graphs, self._hits.values()),
+            "torch._dynamo.config": partial(hooks.allow_in_graphs, self._hits.values()),
             "torch.export._trace": partial(hooks.allow_counters_in_exports, self._hits.values()),
         }
         if LOADERS in plan.watches:

@@ -144,7 +144,7 @@ class Examination(Planned):
         failed = [replace(fix, reason=reasons[fix.name]) for fix in seen if reasons.get(fix.name)]
         others = [fix for fix in fixes if not reasons.get(fix.name)]
         if failed and others and self._can_race_again:
-            return self._by_race(known.having(failed), others, keys)
+            return self._by_race(known.having(failed), self._soon(others), keys)
         verdict = self._compared(raced, seen, patched, run, settled)
         return self._improved(verdict, settled, keys) if verdict.outcome is Outcome.FASTER else verdict
 

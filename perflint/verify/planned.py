@@ -173,6 +173,11 @@ class Planned:
             self._variants = self._variants.only(rest, self._variants.shortened)
             self._left_out.append(f"{', '.join(names)}: there was no time to compile")
 
+    def _soon(self, fixes: Sequence[FixVerdict]) -> Sequence[FixVerdict]:
+        """Where time is short by now, those that don't have to be compiled first, if any."""
+        soon = [fix for fix in fixes if not starts_slowly(fix.rule)]
+        return soon if soon and self._schedule.is_tight(self._budget.left) else fixes
+
     def _enter(self, part: str, telling: str) -> None:
         self._course.ledger.enter(part)
         self.tell(telling)

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from perflint.documents.lines import at_line
-from perflint.shim.hooks import CALL, CUT, DUE, AfterImport, Finder
+from perflint.shim.hooks import CALL, CUT, DUE, AfterImport, Finder, allow_in_graphs
 from perflint.shim.session import RUN
 from perflint.verify.agent import determinism
 from perflint.verify.agent.journal import journaled
@@ -49,6 +49,13 @@ class Agent:
         self._tested: Counter[int] = Counter()  # tests that are taken to hold from time to time, by their lines
         self.steps = Steps(orders.unit, self._passed)
 
+        def note(number: int, is_one: bool, *values: object) -> None:
+            """A plain function, which torch.compile calls behind a graph with what that gives."""
+            if self._recorder:
+                self._recorder.note_output(self._functions[number][0], values[0] if is_one else values)
+
+        self._note = note
+
     def install(self) -> None:
         recording = self._orders.recording
         _print_whole_lines()
@@ -62,6 +69,7 @@ class Agent:
             "numpy": self._seed_numpy,
             "torch": self._prepare,
             GRAPHED: self._watch_replays,
+            "torch._dynamo.config": self._note_in_graphs,
         }
         sys.meta_path.insert(0, Finder(lambda _: None, journaled(self._orders, self._run, watched)))
 
@@ -90,6 +98,9 @@ class Agent:
         if self._recorder:
             take_twice(self.steps, self._recorder, module)
 
+    def _note_in_graphs(self, config: ModuleType) -> None:
+        allow_in_graphs([self._note], config)
+
     @functools.cached_property
     def _is_first(self) -> bool:
         rank, ranks = rank_and_ranks()
@@ -113,14 +124,22 @@ class Agent:
         if hasattr(function, _COUNTED):
             return function
         begun = returned = False
+        note, number = self._note, len(self._functions)
         self._functions.append((function, lambda: begun and not returned))
 
         @functools.wraps(function)
         def counted(*args: Any, **kwargs: Any) -> Any:
             nonlocal begun, returned
             running = self._thread.running
-            if id(function) in running or (self._recorder and sys.modules["torch"].compiler.is_compiling()):
+            if id(function) in running:
                 return function(*args, **kwargs)
+            if self._recorder and (torch := sys.modules["torch"]).compiler.is_compiling():
+                result = function(*args, **kwargs)
+                if isinstance(result, torch.Tensor):
+                    note(number, True, result)
+                elif isinstance(result, tuple | list) and all(isinstance(each, torch.Tensor) for each in result):
+                    note(number, False, *result)
+                return result
             running.append(id(function))
             begun = True
             try:
