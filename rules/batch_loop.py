@@ -56,7 +56,7 @@ _MESSAGES = {
 class BatchLoop(Rule):
     group = "overhead"
     severity = Severity.ADVICE
-    triggers = ("range(", "zip(")
+    triggers = ("range(", "zip(", "enumerate(")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         loops: list[ast.For | ast.ListComp] = [] if program.is_test else [*program.of_type(ast.For)]

@@ -217,9 +217,8 @@ class Program(Module, ABC):
         owner = callee.owner.node if callee.owner is not None else None
         found = targets_of(callee, self.base_names(owner) if isinstance(owner, ast.ClassDef) else (), node)
         classes = callee.name.split(OR) if callee.kind is Kind.UNKNOWN and callee.name else ()
-        if any(each.rpartition(".")[2] == name_called(node) for each in classes):
-            classes = ()
-        return tuple(each for each in found if each not in classes)  # nobody builds an object anew
+        is_made = any(each.rpartition(".")[2] == name_called(node) for each in classes)
+        return tuple(each for each in found if is_made or each not in classes)  # nobody builds an object anew
 
     def summaries(self, node: ast.Call, others: Iterable[str] = ()) -> Iterator[Summary]:
         """The summaries of the functions of other files that a call may reach, by its own targets and `others`."""

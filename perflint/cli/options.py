@@ -68,7 +68,9 @@ REPORT = _all_of(
     click.option("--output-format", type=click.Choice(FORMATS), help="How to report; full is the default."),
     click.option("--baseline", type=FILE, help="Leave out the findings that this file holds."),
 )
-UNSAFE = click.option("--unsafe", is_flag=True, help="Also fix where random streams, precision or dependencies change.")
+UNSAFE = click.option(
+    "--unsafe", is_flag=True, help="Also fix where randomness, precision, dependencies or style change."
+)
 VERIFIED = click.option("--verified", is_flag=True, help="Just the fixes that `perflint verify` has found worth it.")
 EXIT_ZERO = click.option("--exit-zero", is_flag=True, help="Exit with 0 instead of 1.")
 APPLY = click.option(

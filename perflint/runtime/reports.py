@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from operator import is_
 from pathlib import Path, PurePath
-from types import BuiltinMethodType, CodeType, FunctionType, ModuleType
+from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -240,6 +240,8 @@ def _snapshot(value: Any, devices: set[torch.device], held: list[Any]) -> Any:
         return value
     if kind is BuiltinMethodType and type(value.__self__) in (Tensor, Parameter):
         return getattr(_copied(value.__self__, devices), value.__name__)
+    if _is_read(value):
+        return _snapshot(value(), devices, held)
     if kind in (list, tuple):
         return kind([_snapshot(each, devices, held) for each in value])
     if kind is dict:
@@ -269,9 +271,16 @@ def _read(value: Any) -> Any:
     if kind is BuiltinMethodType and isinstance(tensor := value.__self__, Tensor):
         is_plain = tensor.is_cpu and not tensor.requires_grad
         return value() if is_plain else getattr(tensor.detach().cpu(), value.__name__)()
+    if _is_read(value):
+        return value()
     if kind in (list, tuple):
         return kind([_read(each) for each in value])
     return {key: _read(each) for key, each in value.items()} if kind is dict else value
+
+
+def _is_read(value: Any) -> bool:
+    """Is it a method of what turns out to be no tensor, as a NumPy number's `item`?"""
+    return type(value) in (BuiltinMethodType, MethodType) and not isinstance(value.__self__, ModuleType | type)
 
 
 def _copied(tensor: Tensor, devices: set[torch.device]) -> Tensor:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+numpy = pytest.importorskip("numpy")
 
 from perflint.runtime import reports  # noqa: E402
 from perflint.runtime.reports import flush, later  # noqa: E402
@@ -159,6 +160,20 @@ def test_the_function_that_shows_is_called_with_what_the_tensors_give(
     assert not device.events[0].waits
     flush()
     assert capsys.readouterr().err == "losses: [1.0, 1.0]: [2.0]\n"
+
+
+def test_what_turns_out_to_be_no_tensor_is_read_where_it_stands(device: Device) -> None:
+    class Meter:
+        value = 1.0
+
+        def item(self) -> float:
+            return self.value
+
+    said, losses, counts, meter = list[Any](), torch.ones(2), numpy.ones(2), Meter()
+    later(lambda *values: said.extend(values), losses.sum().item, counts.sum().item, counts.tolist, meter.item)
+    counts[0], meter.value = 5.0, 5.0
+    flush()
+    assert said == [2.0, 2.0, [1.0, 1.0], 1.0]
 
 
 def test_a_default_that_may_change_is_shown_at_once(device: Device) -> None:

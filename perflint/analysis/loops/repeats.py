@@ -102,7 +102,13 @@ class _Walk:
             return False
         is_same = all(self._is_same(each) for each in self._nodes)
         kinds = {self._program.value(each).kind for each in self._nodes if isinstance(each, ast.Call | ast.BinOp)}
-        stores = (each for each in self._nodes if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store))
+        parts = [each for each in self._nodes if isinstance(each, ast.Subscript)]
+        stores = [each for each in parts if isinstance(each.ctx, ast.Store)]
+        places = {(path_of(root_of(each)), ast.dump(elements_of(each.slice)[0])) for each in stores}
+        roots = {root for root, _ in places}
+        looked_up = {(path_of(root_of(each)), ast.dump(elements_of(each.slice)[0])) for each in parts}
+        if any(root in roots for root, _ in looked_up - places):
+            return False  # what another sample has left
         computes = (
             self._is_stacked
             or Kind.TENSOR in kinds
@@ -164,7 +170,8 @@ class _Walk:
 
     def _only_fills(self, loop: ast.For) -> bool:
         """Does it only fill parts of the sample, one after the other, as many of them in each?"""
-        walked = loop.iter.args[0] if isinstance(loop.iter, ast.Call) and loop.iter.args else loop.iter
+        is_counted = isinstance(loop.iter, ast.Call) and self._called(loop.iter) == "enumerate" and loop.iter.args
+        walked = loop.iter.args[0] if is_counted and isinstance(loop.iter, ast.Call) else loop.iter
         is_even = not reads(loop.iter, self._own) or self._is_surely_tensor(walked)
         targets = [getattr(each, "targets", [None])[0] for each in loop.body]
         parts = [each for each in targets if isinstance(each, ast.Subscript) and self._is_sample(each)]
@@ -246,6 +253,7 @@ class _Walk:
         if isinstance(self._loop, ast.ListComp) or graph.value(name) not in graph.carried(self._loop):
             return False
         adds = isinstance(statement, ast.Assign) and isinstance(getattr(statement.value, "op", None), ast.Add)
+        adds = adds and self._program.parent(name) is getattr(statement, "value", None)
         return not (adds and path_of(getattr(statement, "targets", [name])[0]) == name.id)
 
 

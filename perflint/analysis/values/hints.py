@@ -112,7 +112,9 @@ def roles(file: Walk) -> dict[str, Value]:
     if losses:
         objects = {path_of(node.value) for node in attributes if not _has_tensor(node.attr)}
         read = {path_of(node.value) for node in attributes if node.attr == "item"}
-        terms = read & {path for each in file.of_type(ast.Assign) for path in _terms(each, losses)} - found.keys()
+        assigned = [(path_of(target), each) for each in file.of_type(ast.Assign) for target in each.targets]
+        read &= {path for path, each in assigned if not isinstance(each.value, ast.Subscript)}
+        terms = read & {path for _, each in assigned for path in _terms(each, losses)} - found.keys()
         found |= dict.fromkeys(terms, tensor(Place.DEVICE))
         found = {path: role for path, role in found.items() if role.kind is not Kind.TENSOR or path not in objects}
     modules_at = {path for path, role in found.items() if role.kind is Kind.MODULE}
@@ -132,12 +134,16 @@ def roles(file: Walk) -> dict[str, Value]:
 
 
 def _terms(statement: ast.Assign, losses: Set[str]) -> Iterator[str]:
-    """The paths that are added up for a loss, each perhaps with a weight."""
+    """The paths that are added up for a loss, each perhaps with a weight that is a number or a setting."""
     pending = [statement.value] if any(path_of(target) in losses for target in statement.targets) else []
     while pending:
         node = pending.pop()
         if isinstance(node, ast.BinOp):
-            pending += (node.left, node.right)
+            sides = [node.left, node.right]
+            if isinstance(node.op, ast.Mult | ast.Div):
+                weighed = [each for each in sides if not isinstance(each, ast.Constant | ast.Attribute)]
+                sides = weighed if len(weighed) == 1 else []
+            pending += sides
         elif isinstance(node, ast.UnaryOp):
             pending.append(node.operand)
         else:

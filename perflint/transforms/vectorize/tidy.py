@@ -73,8 +73,8 @@ def _last_step(steps: ast.expr, picked: ast.expr) -> ast.expr | None:
     is_last = integer(index[-1]) == -1 and all(map(is_full, index[:-1])) and len(items) > axis
     if not is_last or not all(isinstance(each, ast.Slice) and each.step is None for each in items[: axis + 1]):
         return None
-    if getattr(items[axis], "upper", None) is not None:
-        return None
+    if getattr(items[axis], "upper", None) is not None or getattr(items[axis], "lower", None) is not None:
+        return None  # of no steps there is no last one
     return indexed(steps.value, [*items[:axis], index[-1], *items[axis + 1 :]])
 
 

@@ -49,10 +49,11 @@ class Agent:
         self._tested: Counter[int] = Counter()  # tests that are taken to hold from time to time, by their lines
         self.steps = Steps(orders.unit, self._passed)
 
-        def note(number: int, is_one: bool, *values: object) -> None:
-            """A plain function, which torch.compile calls behind a graph with what that gives."""
+        def note(number: int, is_one: bool, *values: Any) -> None:
+            """A plain function, which torch.compile calls behind a graph, whose next run overwrites the tensors."""
             if self._recorder:
-                self._recorder.note_output(self._functions[number][0], values[0] if is_one else values)
+                kept = [each.detach().clone() for each in values]
+                self._recorder.note_output(self._functions[number][0], kept[0] if is_one else kept)
 
         self._note = note
 
