@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from perflint import torch_ops
-from perflint.syntax.walk import elements_of, integer
 from perflint.transforms.operations import derived, is_new, new, reference
 from perflint.transforms.vectorize.scope import Line, Scope
-from perflint.transforms.vectorize.values import indexed, is_full
 
 
 def tidied(scope: Scope, lines: list[Line]) -> list[Line]:
@@ -42,11 +40,9 @@ def _without(scope: Scope, code: list[ast.stmt], at: int) -> dict[ast.stmt, ast.
     if not reads:
         return {made: None}
     is_first = not any(each.id == name for other in [*code[:at], made.value] for each in _names(other))
-    copy = next((each for each in rest if isinstance(each, ast.Assign) and [_copied(each)] == reads), None)
+    copy = next((each for each in rest if isinstance(each, ast.Assign) and [each.value] == reads), None)
     if copy is not None and (is_first or name not in scope.program.names) and not _is_changed(made, rest, copy):
-        value = made.value if copy.value in reads else _last_step(made.value, copy.value)
-        if value is not None:
-            return {made: None, copy: new(ast.Assign(copy.targets, value))}
+        return {made: None, copy: new(ast.Assign(copy.targets, made.value))}
     stored = {each.id for other in rest[:again] for each in _names(other, ast.Store)}
     stored |= {each.arg for other in rest for each in ast.walk(other) if isinstance(each, ast.arg)}
     if not isinstance(made.value, ast.Name) or not is_first or {name, made.value.id} & stored:
@@ -58,24 +54,6 @@ def _without(scope: Scope, code: list[ast.stmt], at: int) -> dict[ast.stmt, ast.
 def _only_target(statement: ast.stmt) -> str:
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
     return target.id if isinstance(target, ast.Name) else ""
-
-
-def _copied(statement: ast.Assign) -> ast.expr:
-    return statement.value.value if isinstance(statement.value, ast.Subscript) else statement.value
-
-
-def _last_step(steps: ast.expr, picked: ast.expr) -> ast.expr | None:
-    """`x[:, -1]` for the last one of the steps `x[:, 1:]`."""
-    if not isinstance(steps, ast.Subscript) or not isinstance(picked, ast.Subscript):
-        return None
-    items, index = elements_of(steps.slice), elements_of(picked.slice)
-    axis = len(index) - 1
-    is_last = integer(index[-1]) == -1 and all(map(is_full, index[:-1])) and len(items) > axis
-    if not is_last or not all(isinstance(each, ast.Slice) and each.step is None for each in items[: axis + 1]):
-        return None
-    if getattr(items[axis], "upper", None) is not None or getattr(items[axis], "lower", None) is not None:
-        return None  # of no steps there is no last one
-    return indexed(steps.value, [*items[:axis], index[-1], *items[axis + 1 :]])
 
 
 def _is_changed(made: ast.Assign, rest: list[ast.stmt], copy: ast.Assign) -> bool:
